@@ -1,0 +1,29 @@
+# `make demo` and `make test` need Python 3.11 or newer and nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench clean
+
+demo: $(READY)
+	$(VENV)/bin/oaxe demo
+
+test: $(READY)
+	$(VENV)/bin/pytest
+
+check: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+bench: $(READY)
+	$(VENV)/bin/oaxe bench losses
+
+clean:
+	rm -rf $(VENV) build demo src/oaxe.egg-info src/oaxe/losses/_solver*.so
+
+$(READY): pyproject.toml setup.py constraints.txt src/oaxe/losses/_solver.c
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt setuptools
+	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	touch $@

@@ -1,0 +1,31 @@
+"""The one compiled part. Optional: without a C compiler the package installs and uses scipy."""
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+
+class BuildExt(build_ext):
+    def build_extension(self, ext: Extension) -> None:
+        if self.compiler.compiler_type == "unix":
+            ext.extra_compile_args = [
+                "-O3",
+                "-fopenmp-simd",
+                "-ffinite-math-only",
+                "-fno-signed-zeros",
+                "-fno-trapping-math",
+            ]
+        super().build_extension(ext)
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "oaxe.losses._solver",
+            ["src/oaxe/losses/_solver.c"],
+            py_limited_api=True,
+            optional=True,
+        )
+    ],
+    cmdclass={"build_ext": BuildExt},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

@@ -1,0 +1,35 @@
+"""Order-agnostic cross entropy for models that predict all words at once.
+
+Names are loaded when they are first used, so that ``oaxe --help`` need not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oaxe.losses import *  # noqa: F403
+    from oaxe.plots import plot_alignment
+
+__version__ = "0.1.0"
+__all__ = [
+    "annealed_weight",
+    "assignment_backend",
+    "axe_loss",
+    "best_order",
+    "ctc_loss",
+    "linear_assignment",
+    "oaxe_loss",
+    "plot_alignment",
+    "xe_loss",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'oaxe' has no attribute {name!r}")
+    home = "oaxe.plots" if name.startswith("plot") else "oaxe.losses"
+    return globals().setdefault(name, getattr(import_module(home), name))
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,57 @@
+"""Medians with spread, contenders taking turns so that a busy moment hits all of them."""
+
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+import oaxe
+
+
+@dataclass(frozen=True)
+class Timing:
+    seconds: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> str:
+        return f"{min(self.seconds) * 1e3:.1f} to {max(self.seconds) * 1e3:.1f}"
+
+
+def take_turns(
+    contenders: dict[str, Callable[[], object]], repeats: int
+) -> Iterator[tuple[str, float]]:
+    """Run every contender once to warm up, then in turns; yields name and seconds of each run."""
+    for run in contenders.values():
+        run()
+    for _ in range(repeats):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            run()
+            yield name, time.perf_counter() - start
+
+
+def environment() -> dict[str, str | int]:
+    """What a figure depends on."""
+    return {
+        "oaxe": oaxe.__version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()

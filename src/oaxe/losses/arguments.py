@@ -1,0 +1,79 @@
+"""What all losses share: one check of the arguments, one way to reduce."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+def targets_that_count(
+    logits: Tensor, target: Tensor, ignore_index: int, *, one_place_a_word: bool
+) -> Tensor:
+    """``(batch, length)`` bool, True where a target is not ignored; an error if anything is off."""
+    if logits.dim() != 3 or not logits.is_floating_point():
+        raise ValueError(
+            "logits must be floating point of shape (batch, length, vocab), "
+            f"got {logits.dtype} of shape {tuple(logits.shape)}"
+        )
+    if target.dim() != 2 or target.is_floating_point() or target.dtype == torch.bool:
+        raise ValueError(
+            "target must be token ids of shape (batch, length), "
+            f"got {target.dtype} of shape {tuple(target.shape)}"
+        )
+    if logits.shape[0] != target.shape[0]:
+        raise ValueError(f"logits hold {logits.shape[0]} sentences, target {target.shape[0]}")
+    if one_place_a_word and logits.shape[1] != target.shape[1]:
+        raise ValueError(
+            f"this loss needs one prediction a target: logits have length {logits.shape[1]}, "
+            f"target {target.shape[1]}"
+        )
+    counts = target != ignore_index
+    # Looking at the values would make a GPU wait and break a compiled graph.
+    if target.device.type == "cpu" and not torch.compiler.is_compiling():
+        wrong = counts & ((target < 0) | (target >= logits.shape[2]))
+        if wrong.any():
+            row, place = wrong.nonzero()[0].tolist()
+            raise ValueError(
+                f"target[{row}, {place}] is {int(target[row, place])}, outside the vocabulary "
+                f"0..{logits.shape[2] - 1} and not ignore_index ({ignore_index})"
+            )
+    return counts
+
+
+def predictions_that_count(logits: Tensor, logit_mask: Tensor | None) -> Tensor:
+    """``(batch, predictions)`` bool: the mask that was given, or all True."""
+    if logit_mask is None:
+        return logits.new_ones(logits.shape[:2], dtype=torch.bool)
+    if logit_mask.shape != logits.shape[:2] or logit_mask.dtype != torch.bool:
+        raise ValueError(
+            f"logit_mask must be bool of shape {tuple(logits.shape[:2])}, "
+            f"got {logit_mask.dtype} of shape {tuple(logit_mask.shape)}"
+        )
+    return logit_mask
+
+
+def check_blank(logits: Tensor, blank: int) -> None:
+    if not 0 <= blank < logits.shape[2]:
+        raise ValueError(f"blank is {blank}, outside the vocabulary 0..{logits.shape[2] - 1}")
+
+
+def kept_first(mask: Tensor) -> Tensor:
+    """``(batch, n)`` int64: positions that count, in their order, before those that do not."""
+    return mask.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def reduce(losses: Tensor, counts: Tensor, reduction: Reduction) -> Tensor:
+    """``mean`` divides by the number of targets that count: NaN where there is none, as in torch."""
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    if reduction == "mean":
+        return losses.sum() / counts.sum()
+    raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')

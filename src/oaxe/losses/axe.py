@@ -1,0 +1,190 @@
+"""Aligned cross entropy (AXE): words may shift, but not change their order.
+
+Ghazvininejad et al., 2020: the cheapest monotone alignment of targets i = 1..n to predictions
+j = 1..m, with a blank for predictions that are left over:
+
+    A[0, 0] = 0,  A[i, j] = min( A[i-1, j-1] - log P_j(y_i)            align
+                                 A[i, j-1]   - log P_j(blank)          skip the prediction
+                                 A[i-1, j]   - delta log P_max(j,1)(y_i) ) skip the target
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oaxe.losses.arguments import (
+    Reduction,
+    at_least_float32,
+    check_blank,
+    kept_first,
+    predictions_that_count,
+    reduce,
+    targets_that_count,
+)
+
+ALIGN, SKIP_PREDICTION, SKIP_TARGET = range(3)
+
+
+class MonotoneAlignment(NamedTuple):
+    place: Tensor  # (batch, targets) int64: the prediction that a target is charged at
+    skipped: Tensor  # (batch, targets) bool: charged with the skip penalty delta
+    blank: Tensor  # (batch, predictions) bool: charged for its blank
+
+
+def axe_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    blank: int,
+    delta: float = 1.0,
+    logit_mask: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Aligned cross entropy: the cost of the best monotone alignment, by its exact recursion.
+
+    .. math:: L_{AXE} = -\sum_i w_i \log P_{\alpha(i)}(y_i) - \sum_{k \notin \alpha} \log P_k(\epsilon)
+
+    with :math:`w_i = \delta` for a skipped target and 1 for an aligned one. The gradient is that of
+    the alignment found; the recursion itself is not differentiated.
+
+    Args:
+        logits: ``(batch, predictions, vocab)``; half precision is computed in float32.
+        target: ``(batch, targets)`` token ids; their number may differ from that of predictions.
+        blank: id of :math:`\epsilon`, an output symbol of its own that is removed when decoding.
+        delta: penalty factor for a target that shares its prediction with another.
+        logit_mask: ``(batch, predictions)`` bool, True for predictions that take part. Default: all
+            of them, padding included, so pass it for sentences of different lengths.
+        ignore_index: targets of this value take no part.
+        reduction: ``"mean"`` divides by the number of targets that are not ignored, ``"sum"``, or
+            ``"none"`` for one value a sentence, ``(batch,)``.
+
+    A sentence without a single prediction has nothing to charge: it contributes 0.
+
+    Example:
+        >>> logits = torch.eye(4)[[3, 0, 1]].unsqueeze(0) * 9  # blank, 0, 1
+        >>> axe_loss(logits, torch.tensor([[0, 1]]), blank=3)
+        tensor(0.0006)
+    """
+    counts, costs = alignment_costs(logits, target, blank, logit_mask, ignore_index)
+    word_cost, blank_cost, n_targets, n_predictions = costs
+    if word_cost.shape[1] == 0:
+        return reduce(logits.sum(dim=(1, 2)), counts, reduction)
+    best = monotone_alignment(
+        word_cost.detach(), blank_cost.detach(), n_targets, n_predictions, delta
+    )
+    words = word_cost.gather(1, best.place.unsqueeze(1)).squeeze(1)  # (batch, targets)
+    words = torch.where(best.skipped, delta * words, words)
+    real = _first(n_targets, words.shape[1]) & (n_predictions > 0).unsqueeze(1)
+    zero = words.new_zeros(())
+    losses = torch.where(real, words, zero).sum(1) + torch.where(best.blank, blank_cost, zero).sum(1)
+    return reduce(losses, counts, reduction)
+
+
+def alignment_costs(
+    logits: Tensor, target: Tensor, blank: int, logit_mask: Tensor | None, ignore_index: int
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """The targets that count, and the costs of words and blanks with what counts moved in front."""
+    counts = targets_that_count(logits, target, ignore_index, one_place_a_word=False)
+    check_blank(logits, blank)
+    takes_part = predictions_that_count(logits, logit_mask)
+    words = target.long().masked_fill(~counts, 0).gather(1, kept_first(counts))
+    tokens = F.pad(words, (0, 1), value=blank).unsqueeze(1)  # (batch, 1, targets + 1)
+    costs = -F.log_softmax(at_least_float32(logits), dim=-1).gather(
+        2, tokens.expand(-1, logits.shape[1], -1)
+    )
+    if logit_mask is not None:
+        costs = costs.gather(1, kept_first(takes_part).unsqueeze(2).expand_as(costs))
+    word_cost, blank_cost = costs[:, :, :-1], costs[:, :, -1]
+    return counts, (word_cost, blank_cost, counts.sum(1), takes_part.sum(1))
+
+
+def monotone_alignment(
+    word_cost: Tensor, blank_cost: Tensor, n_targets: Tensor, n_predictions: Tensor, delta: float
+) -> MonotoneAlignment:
+    """The cheapest monotone alignment of each sentence.
+
+    Args:
+        word_cost: ``(batch, predictions, targets)``; what counts comes first on both axes.
+        blank_cost: ``(batch, predictions)``.
+        n_targets: ``(batch,)`` how many targets count.
+        n_predictions: ``(batch,)`` how many predictions count.
+        delta: factor on the cost of a skipped target.
+    """
+    return MonotoneAlignment(
+        *_monotone_alignment(word_cost, blank_cost, n_targets, n_predictions, delta)
+    )
+
+
+# A registered operator, so that torch.compile takes it as one opaque call.
+@torch.library.custom_op("oaxe::monotone_alignment", mutates_args=())
+def _monotone_alignment(
+    word_cost: Tensor, blank_cost: Tensor, n_targets: Tensor, n_predictions: Tensor, delta: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    moves = _best_moves(word_cost, blank_cost, delta)
+    return _trace_back(moves, n_targets, n_predictions, word_cost.shape[1])
+
+
+@_monotone_alignment.register_fake
+def _(
+    word_cost: Tensor, blank_cost: Tensor, n_targets: Tensor, n_predictions: Tensor, delta: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    batch, m, n = word_cost.shape
+    return (
+        word_cost.new_empty(batch, n, dtype=torch.int64),
+        word_cost.new_empty(batch, n, dtype=torch.bool),
+        word_cost.new_empty(batch, m, dtype=torch.bool),
+    )
+
+
+def _best_moves(word_cost: Tensor, blank_cost: Tensor, delta: float) -> Tensor:
+    """The recursion, one anti-diagonal d = i + j at a time: ``(batch, n + m + 1, n + 1)`` moves."""
+    batch, m, n = word_cost.shape
+    infinity = float("inf")
+    diagonals = torch.arange(n + m + 1, device=word_cost.device).unsqueeze(1)
+    j = diagonals - torch.arange(n + 1, device=word_cost.device)  # (diagonals, n + 1)
+    place = (j - 1).clamp(0, m - 1)  # prediction 1 stands in where j = 0
+    here = word_cost.gather(1, place[:, 1:].expand(batch, -1, -1))  # (batch, diagonals, n)
+    left_over = blank_cost.gather(1, place.flatten().expand(batch, -1)).view(batch, *j.shape)
+    moves = word_cost.new_zeros(batch, n + m + 1, n + 1, dtype=torch.uint8)
+    before = word_cost.new_full((batch, n + 1), infinity)
+    last = before.clone()
+    last[:, 0] = 0
+    for d in range(1, n + m + 1):
+        align = F.pad(before[:, :-1] + here[:, d], (1, 0), value=infinity)
+        skip_prediction = last + left_over[:, d]
+        skip_target = F.pad(last[:, :-1] + delta * here[:, d], (1, 0), value=infinity)
+        before = last
+        last, move = torch.stack([align, skip_prediction, skip_target]).min(0)
+        last = last.masked_fill(j[d] < 0, infinity)
+        moves[:, d] = move
+    return moves
+
+
+def _trace_back(
+    moves: Tensor, n_targets: Tensor, n_predictions: Tensor, m: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Walk from (n, m) to (0, 0). Index 0 of the results collects steps that are no steps."""
+    batch, n = moves.shape[0], moves.shape[2] - 1
+    moves = moves.flatten(1)
+    place = moves.new_zeros(batch, n + 1, dtype=torch.int64)
+    skipped = moves.new_zeros(batch, n + 1, dtype=torch.bool)
+    blank = moves.new_zeros(batch, m + 1, dtype=torch.bool)
+    i, j = n_targets.unsqueeze(1), n_predictions.unsqueeze(1)
+    for _ in range(n + m):
+        move = moves.gather(1, (i + j) * (n + 1) + i)
+        under_way = (i > 0) | (j > 0)
+        uses_target = under_way & (move != SKIP_PREDICTION)
+        uses_prediction = under_way & (move != SKIP_TARGET)
+        place.scatter_(1, i * uses_target, (j - 1).clamp(min=0))
+        skipped.scatter_(1, i * uses_target, move == SKIP_TARGET)
+        blank.scatter_(1, j * uses_prediction, move == SKIP_PREDICTION)
+        i, j = i - uses_target.long(), j - uses_prediction.long()
+    return place[:, 1:].contiguous(), skipped[:, 1:].contiguous(), blank[:, 1:].contiguous()
+
+
+def _first(counts: Tensor, length: int) -> Tensor:
+    """``(batch, length)`` bool: True for the first ``counts[b]`` positions."""
+    return torch.arange(length, device=counts.device) < counts.unsqueeze(1)

@@ -1,0 +1,60 @@
+"""Cross entropy (XE), the baseline: every word in its own place."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oaxe.losses.arguments import (
+    Reduction,
+    at_least_float32,
+    reduce,
+    targets_that_count,
+)
+
+
+def xe_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""Cross entropy, equation 1 of the paper; equals ``F.cross_entropy`` on flattened input.
+
+    .. math:: L_{XE} = -\sum_n \log P_n(y_n)
+
+    Args:
+        logits: ``(batch, length, vocab)``; half precision is computed and returned in float32.
+        target: ``(batch, length)`` token ids.
+        ignore_index: targets of this value take no part.
+        label_smoothing: weight of the uniform distribution in the target, in [0, 1].
+        reduction: ``"mean"`` divides by the number of targets that are not ignored, ``"sum"``,
+            or ``"none"`` for ``(batch, length)`` with 0 where ignored.
+
+    Example:
+        >>> logits = torch.tensor([[[2.0, 0.0], [0.0, 2.0]]])
+        >>> xe_loss(logits, torch.tensor([[0, 1]]))
+        tensor(0.1269)
+        >>> xe_loss(logits, torch.tensor([[1, 0]]))  # right words, wrong places
+        tensor(2.1269)
+    """
+    counts = targets_that_count(logits, target, ignore_index, one_place_a_word=True)
+    losses, _ = token_losses(logits, target, counts, label_smoothing)
+    return reduce(losses, counts, reduction)
+
+
+def token_losses(
+    logits: Tensor, target: Tensor, counts: Tensor, label_smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """Loss and log-probability of each target, ``(batch, length)``; both 0 where ignored."""
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing must be in [0, 1], got {label_smoothing}")
+    log_probs = F.log_softmax(at_least_float32(logits), dim=-1)  # (batch, length, vocab)
+    words = target.long().masked_fill(~counts, 0)
+    log_prob = log_probs.gather(2, words.unsqueeze(2)).squeeze(2)  # (batch, length)
+    losses = -log_prob
+    if label_smoothing > 0:
+        losses = torch.lerp(losses, -log_probs.mean(dim=-1), label_smoothing)
+    zero = losses.new_zeros(())
+    return torch.where(counts, losses, zero), torch.where(counts, log_prob.detach(), zero)

@@ -1,0 +1,129 @@
+"""Pictures of what a loss does with one sentence."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from oaxe.losses.axe import alignment_costs, axe_loss, monotone_alignment
+from oaxe.losses.oaxe import best_places, oaxe_loss
+from oaxe.losses.xe import xe_loss
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# name -> colour, marker, size: large and hollow below, small and full on top
+STYLES = {
+    "XE": ("#d1495b", "s", 34.0),
+    "AXE": ("#edae49", "D", 22.0),
+    "OaXE": ("#00798c", "o", 11.0),
+}
+
+
+def plot_alignment(
+    logits: Tensor,
+    target: Tensor,
+    token_name: Callable[[int], str] = str,
+    *,
+    blank: int | None = None,
+    delta: float = 1.0,
+    ax: "Axes | None" = None,
+) -> "Figure":
+    """One sentence's cost matrix, with the alignments of XE, AXE and OaXE drawn on it.
+
+    A row is a place and the word that the model would put there, a column is a word of the target;
+    the darker a cell, the likelier that word in that place.
+
+    Args:
+        logits: ``(length, vocab)`` of one sentence.
+        target: ``(length,)`` token ids.
+        token_name: the text of a token id, ``sentencepiece.id_to_piece`` or ``words.__getitem__``.
+        blank: id of the blank; needed to draw AXE, left out without it.
+        delta: AXE's penalty factor for a skipped target.
+        ax: where to draw; a new figure by default.
+
+    Returns:
+        The figure; ``figure.savefig("alignment.png")`` writes it.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
+
+    if logits.dim() != 2 or target.dim() != 1 or len(logits) != len(target) or len(target) == 0:
+        raise ValueError(
+            "plot_alignment takes one sentence: logits (length, vocab) and target (length,), at "
+            f"least one word long; got {tuple(logits.shape)} and {tuple(target.shape)}"
+        )
+    logits, target = logits.detach().float().cpu(), target.detach().cpu()
+    cells = alignment_cells(logits, target, blank=blank, delta=delta)
+    columns = target.tolist() + ([] if blank is None else [blank])
+    probability = logits.softmax(-1)[:, columns]  # (place, word)
+    n_places, n_columns = probability.shape
+    if ax is None:
+        _, ax = plt.subplots(figsize=(2.6 + 0.75 * n_columns, 1.8 + 0.62 * n_places))
+    figure = ax.get_figure()
+    assert isinstance(figure, Figure)
+
+    scale = min(1.0, 9 / n_columns)
+    ax.imshow(probability, cmap="Greys", vmin=0, vmax=1.6, aspect="auto")
+    if n_columns <= 12:
+        for place in range(n_places):
+            for column in range(n_columns):
+                text = f"{probability[place, column]:.2f}".removeprefix("0")
+                ax.text(column - 0.45, place - 0.36, text, va="center", size=7, color="#555")
+    for name, (loss, positions) in cells.items():
+        colour, marker, size = STYLES[name]
+        ax.plot(
+            [column for _, column in positions],
+            [place for place, _ in positions],
+            linestyle="none",
+            marker=marker,
+            markersize=size * scale,
+            markerfacecolor=colour if name == "OaXE" else "none",
+            markeredgecolor=colour,
+            markeredgewidth=2.2,
+            label=f"{name}, loss {loss:.2f}",
+        )
+    names = [token_name(token) for token in columns]
+    ax.set_xticks(range(n_columns), names, rotation=0 if n_columns <= 8 else 60)
+    predicted = [token_name(int(token)) for token in logits.argmax(-1)]
+    ax.set_yticks(range(n_places), [f"{i + 1}  {word}" for i, word in enumerate(predicted)])
+    ax.set_xlabel("target word" if blank is None else "target word, then the blank")
+    ax.set_ylabel("place, and the model's best word for it")
+    ax.tick_params(length=0)
+    legend = ax.legend(
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.01),
+        ncols=len(cells),
+        frameon=False,
+        handletextpad=0.5,
+    )
+    for handle in legend.get_lines():
+        handle.set_markersize(10)
+    figure.tight_layout()
+    return figure
+
+
+def alignment_cells(
+    logits: Tensor, target: Tensor, *, blank: int | None, delta: float = 1.0
+) -> dict[str, tuple[float, list[tuple[int, int]]]]:
+    """For each loss its value (summed) and the ``(place, column)`` cells that it charges.
+
+    Columns are the target's positions; with a blank, one more column behind them stands for it.
+    """
+    batch, words = logits.unsqueeze(0), target.unsqueeze(0)
+    length = len(target)
+    places = best_places(batch, words, torch.ones_like(words, dtype=torch.bool))[0].tolist()
+    xe = float(xe_loss(batch, words, reduction="sum"))
+    cells = {"XE": (xe, [(i, i) for i in range(length)])}
+    if blank is not None:
+        _, costs = alignment_costs(batch, words, blank, None, ignore_index=-100)
+        best = monotone_alignment(*costs, delta)
+        positions = [(place, i) for i, place in enumerate(best.place[0].tolist())]
+        positions += [(place, length) for place in best.blank[0].nonzero().flatten().tolist()]
+        axe = float(axe_loss(batch, words, blank=blank, delta=delta, reduction="sum"))
+        cells["AXE"] = (axe, positions)
+    oaxe = float(oaxe_loss(batch, words, reduction="sum"))
+    cells["OaXE"] = (oaxe, list(enumerate(places)))
+    return cells
