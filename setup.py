@@ -9,7 +9,6 @@ class BuildExt(build_ext):
         if self.compiler.compiler_type == "unix":
             ext.extra_compile_args = [
                 "-O3",
-                "-fopenmp-simd",
                 "-ffinite-math-only",
                 "-fno-signed-zeros",
                 "-fno-trapping-math",

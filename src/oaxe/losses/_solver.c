@@ -7,8 +7,8 @@
  * the column potential, and a constant added to a free row's costs changes no path.
  *
  * Rows are padded to a multiple of LANES, so the inner loops are whole vectors. There is no infinity
- * and no NaN once a problem is loaded, so it is compiled with -ffinite-math-only; the simd pragmas
- * (-fopenmp-simd, no OpenMP runtime) let the minima be taken in any order.
+ * and no NaN once a problem is loaded, so it is compiled with -ffinite-math-only and minima are
+ * vectorised. No threads.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -22,10 +22,10 @@ enum { LANES = 8 };
 /* Farther than any sum of costs; twice as far for columns that must never come nearer than that. */
 #define FAR 0x1p1000
 
-/* One binary, three instruction sets, chosen when it is loaded. */
+/* One binary, two instruction sets, chosen when it is loaded (AVX-512 was no faster than AVX2). */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
 #if __has_attribute(target_clones)
-#define SIMD __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define SIMD __attribute__((target_clones("arch=x86-64-v3", "default")))
 #endif
 #endif
 #ifndef SIMD
@@ -37,12 +37,12 @@ typedef struct {
     double *potential;     /* (width): of the columns */
     double *open;          /* (width): potential; out of reach once the current path has scanned it */
     double *distance;      /* (width): from the free row; FAR once scanned */
+    double *rank;          /* (width): the column, plus width once it is matched: free ones first */
     double *scanned_at;    /* (n): distances of the scanned columns, in scanning order */
     int64_t *reached_from; /* (width): row before the column on the shortest path */
     int64_t *scanned;      /* (n): scanned columns */
     int64_t *row_of;       /* (n): row matched to a column, or -1 */
     int64_t *column_of;    /* (n): column matched to a row, or -1 */
-    int64_t *rank;         /* (width): the column, plus width once it is matched: free ones first */
     int64_t *places;       /* (n): the positions of the sentence that take part */
 } Work;
 
@@ -51,7 +51,6 @@ static inline double relax(const double *restrict row, int64_t i, double offset,
                            const double *restrict open, double *restrict distance,
                            int64_t *restrict reached_from) {
     double nearest = FAR;
-#pragma omp simd reduction(min : nearest)
     for (int64_t j = 0; j < width; j++) {
         double through = row[j] - open[j] + offset, known = distance[j];
         reached_from[j] = through < known ? i : reached_from[j];
@@ -63,14 +62,13 @@ static inline double relax(const double *restrict row, int64_t i, double offset,
 
 /* The column of the lowest rank among those whose value is the wanted one. */
 static inline int64_t find(const double *restrict values, double wanted, int64_t width,
-                           const int64_t *restrict rank) {
-    int64_t lowest = INT64_MAX;
-#pragma omp simd reduction(min : lowest)
+                           const double *restrict rank) {
+    double lowest = FAR;
     for (int64_t j = 0; j < width; j++) {
-        int64_t here = values[j] == wanted ? rank[j] : INT64_MAX;
+        double here = values[j] == wanted ? rank[j] : FAR;
         lowest = here < lowest ? here : lowest;
     }
-    return lowest < width ? lowest : lowest - width;
+    return (int64_t)(lowest < width ? lowest : lowest - width);
 }
 
 static inline void match(const Work *w, int64_t i, int64_t j, int64_t width) {
@@ -89,9 +87,7 @@ static inline void reduce_and_match(const Work *w, int64_t n, int64_t width) {
     for (int64_t i = 0; i < n; i++) {
         const double *restrict row = w->cost + i * width;
         double least = FAR;
-#pragma omp simd reduction(min : least)
         for (int64_t j = 0; j < width; j++) least = row[j] < least ? row[j] : least;
-#pragma omp simd
         for (int64_t j = 0; j < width; j++) {
             double reduced = row[j] - least;
             first_row[j] = reduced < potential[j] ? i : first_row[j];
@@ -206,22 +202,19 @@ static PyObject *solve(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "KpKKnn", &cost, &is_double, &mask, &column, &batch, &n))
         return NULL;
     const size_t width = ((size_t)n + LANES - 1) / LANES * LANES;
-    double *doubles = malloc((n * width + 3 * width + n + 1) * sizeof(double));
-    int64_t *integers = malloc((2 * width + 4 * n + 1) * sizeof(int64_t));
-    if (!doubles || !integers) {
-        free(doubles);
-        free(integers);
-        return PyErr_NoMemory();
-    }
+    const size_t n_doubles = ((size_t)n + 4) * width + n, n_integers = width + 4 * (size_t)n;
+    const size_t line = 64; /* whole vectors in whole cache lines */
+    void *memory = malloc(n_doubles * sizeof(double) + n_integers * sizeof(int64_t) + line);
+    if (!memory) return PyErr_NoMemory();
     Work w;
-    w.cost = doubles;
+    w.cost = (double *)(((uintptr_t)memory + line - 1) / line * line);
     w.potential = w.cost + n * width;
     w.open = w.potential + width;
     w.distance = w.open + width;
-    w.scanned_at = w.distance + width;
-    w.reached_from = integers;
-    w.rank = w.reached_from + width;
-    w.scanned = w.rank + width;
+    w.rank = w.distance + width;
+    w.reached_from = (int64_t *)(w.rank + width);
+    w.scanned_at = (double *)(w.reached_from + width);
+    w.scanned = (int64_t *)(w.scanned_at + n);
     w.row_of = w.scanned + n;
     w.column_of = w.row_of + n;
     w.places = w.column_of + n;
@@ -230,8 +223,7 @@ static PyObject *solve(PyObject *self, PyObject *args) {
     n_bad = solve_batch(&w, (const void *)(uintptr_t)cost, is_double,
                         (const uint8_t *)(uintptr_t)mask, (int64_t *)(uintptr_t)column, batch, n);
     Py_END_ALLOW_THREADS
-    free(doubles);
-    free(integers);
+    free(memory);
     return PyLong_FromLongLong(n_bad);
 }
 
