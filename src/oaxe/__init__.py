@@ -7,7 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oaxe.losses import *  # noqa: F403
+    from oaxe.losses import (
+        annealed_weight,
+        assignment_backend,
+        axe_loss,
+        best_order,
+        ctc_loss,
+        linear_assignment,
+        oaxe_loss,
+        xe_loss,
+    )
     from oaxe.plots import plot_alignment
 
 __version__ = "0.1.0"

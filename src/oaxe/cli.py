@@ -12,7 +12,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-bench = typer.Typer(help="Measure, all contenders on the same inputs in one run.", no_args_is_help=True)
+bench = typer.Typer(
+    help="Measure, all contenders on the same inputs in one run.", no_args_is_help=True
+)
 app.add_typer(bench, name="bench")
 
 

@@ -56,7 +56,9 @@ def show_losses(console: Console) -> None:
     logits, target = pizza()
     probability = logits.softmax(-1)
     columns = [*target.tolist(), BLANK]
-    table = Table(title="What each loss asks of every place, and its probability", title_justify="left")
+    table = Table(
+        title="What each loss asks of every place, and its probability", title_justify="left"
+    )
     table.add_column("place")
     table.add_column("model says")
     cells = alignment_cells(logits, target, blank=BLANK)

@@ -66,7 +66,7 @@ def plot_alignment(
     assert isinstance(figure, Figure)
 
     scale = min(1.0, 9 / n_columns)
-    ax.imshow(probability, cmap="Greys", vmin=0, vmax=1.6, aspect="auto")
+    ax.imshow(probability.numpy(), cmap="Greys", vmin=0, vmax=1.6, aspect="auto")
     if n_columns <= 12:
         for place in range(n_places):
             for column in range(n_columns):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def bench_matching(tokens: int, repeats: int, seed: int, console: Console) -> di
     peers = installed_peers()
     contenders: dict[str, Callable[[], object]] = {
         OURS: lambda: [linear_assignment(cost, mask) for cost, mask in batches],
-        **{name: (lambda solve=solve: solve(problems)) for name, solve in peers.items()},
+        **{name: partial(solve, problems) for name, solve in peers.items()},
     }
     timings = measure(contenders, repeats, "matching", console)
     totals = {OURS: total_cost(problems, ours_unpadded(batches))}
@@ -63,7 +64,13 @@ def bench_matching(tokens: int, repeats: int, seed: int, console: Console) -> di
         title_justify="left",
     )
     table.add_column("solver")
-    for header in ("µs a sentence", "whole batch, ms", "spread, ms", "times scipy's speed", "total"):
+    for header in (
+        "µs a sentence",
+        "whole batch, ms",
+        "spread, ms",
+        "times scipy's speed",
+        "total",
+    ):
         table.add_column(header, justify="right")
     for name, timing in timings.items():
         table.add_row(
@@ -120,7 +127,7 @@ def bench_step(steps: int, seed: int, console: Console) -> dict[str, Any]:
         "oaxe.oaxe_loss, truncation 0.15": lambda logits, y: oaxe_loss(logits, y, truncation=0.15),
     }
     timings = measure(
-        {name: (lambda loss=loss: step(loss)) for name, loss in losses.items()},
+        {name: partial(step, loss) for name, loss in losses.items()},
         steps,
         "training step",
         console,
@@ -179,12 +186,13 @@ def costs_like_a_nat(rng: np.random.Generator, n: int) -> np.ndarray:
     scores = 2 * rng.normal(size=(n, n)) + 7 * rng.random((n, n)) * np.exp(-distance / 1.5)
     words = zipf_words(rng, n, 8_000)
     _, first, inverse = np.unique(words, return_index=True, return_inverse=True)
-    return -scores[:, first[inverse]].astype(np.float32)
+    costs: np.ndarray = -scores[:, first[inverse]].astype(np.float32)
+    return costs
 
 
 def zipf_words(rng: np.random.Generator, n: int, vocab: int) -> np.ndarray:
     frequency = 1 / np.arange(1, vocab + 1)
-    return np.searchsorted(np.cumsum(frequency / frequency.sum()), rng.random(n)).clip(0, vocab - 1)
+    return rng.choice(vocab, size=n, p=frequency / frequency.sum())
 
 
 def padded_batches(problems: Problems) -> list[tuple[Tensor, Tensor]]:

@@ -1,9 +1,7 @@
 """XE annealing: how much of the loss is still cross entropy."""
 
 
-def annealed_weight(
-    epoch: float, total_epochs: float, c: float = 16.0, lam: float = 0.95
-) -> float:
+def annealed_weight(epoch: float, total_epochs: float, c: float = 16.0, lam: float = 0.95) -> float:
     r"""The weight :math:`T_m` of XE in the joint loss, section 2.3 of the paper.
 
     .. math:: T_m = \max(0, 1 - c^{m - \lambda M})

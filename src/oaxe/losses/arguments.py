@@ -69,7 +69,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 def reduce(losses: Tensor, counts: Tensor, reduction: Reduction) -> Tensor:
-    """``mean`` divides by the number of targets that count: NaN where there is none, as in torch."""
+    """``mean`` divides by the number of targets that count; NaN if there is none, as in torch."""
     if reduction == "none":
         return losses
     if reduction == "sum":

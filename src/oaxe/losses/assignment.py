@@ -46,7 +46,8 @@ def linear_assignment(cost: Tensor, mask: Tensor | None = None) -> Tensor:
             f"mask must be bool of shape {tuple(cost.shape[:2])}, "
             f"got {mask.dtype} of shape {tuple(mask.shape)}"
         )
-    return _linear_assignment(cost.detach(), mask)
+    column: Tensor = _linear_assignment(cost.detach(), mask)
+    return column
 
 
 def assignment_backend() -> str:

@@ -45,7 +45,8 @@ def axe_loss(
 ) -> Tensor:
     r"""Aligned cross entropy: the cost of the best monotone alignment, by its exact recursion.
 
-    .. math:: L_{AXE} = -\sum_i w_i \log P_{\alpha(i)}(y_i) - \sum_{k \notin \alpha} \log P_k(\epsilon)
+    .. math::
+        L_{AXE} = -\sum_i w_i \log P_{\alpha(i)}(y_i) - \sum_{k \notin \alpha} \log P_k(\epsilon)
 
     with :math:`w_i = \delta` for a skipped target and 1 for an aligned one. The gradient is that of
     the alignment found; the recursion itself is not differentiated.
@@ -79,7 +80,9 @@ def axe_loss(
     words = torch.where(best.skipped, delta * words, words)
     real = _first(n_targets, words.shape[1]) & (n_predictions > 0).unsqueeze(1)
     zero = words.new_zeros(())
-    losses = torch.where(real, words, zero).sum(1) + torch.where(best.blank, blank_cost, zero).sum(1)
+    losses = torch.where(real, words, zero).sum(1) + torch.where(best.blank, blank_cost, zero).sum(
+        1
+    )
     return reduce(losses, counts, reduction)
 
 

@@ -46,8 +46,8 @@ def ctc_loss(
         reduction: ``"mean"`` divides by the number of targets that are not ignored (torch's own
             CTC takes a mean of means), ``"sum"``, or ``"none"`` for one value a sentence.
 
-    torch implements no second derivative for CTC, and its GPU version copies the lengths to the
-    host, which waits for the device once a call.
+    torch implements no second derivative for CTC, and copies the lengths to the host: on a GPU that
+    waits for the device once a call, and under ``torch.compile`` the graph breaks there.
 
     Example:
         >>> logits = torch.eye(3)[[0, 2, 1]].unsqueeze(0) * 9  # 0, blank, 1
@@ -63,16 +63,26 @@ def ctc_loss(
             raise ValueError(f"target holds the blank ({blank}) in batch rows {wrong[:10]}")
     if logits.shape[0] == 0:
         return reduce(logits.sum(dim=(1, 2)), counts, reduction)
-    if logit_mask is not None:
+    if logits.shape[1] == 0:
+        logits = F.pad(logits, (0, 0, 0, 1))  # torch wants a place, even if it takes no part
+    elif logit_mask is not None:
         logits = logits.gather(1, kept_first(takes_part).unsqueeze(2).expand_as(logits))
     words = target.long().masked_fill(~counts, 0).gather(1, kept_first(counts))
-    losses = F.ctc_loss(
-        F.log_softmax(at_least_float32(logits), dim=-1).transpose(0, 1),
-        words,
-        takes_part.sum(1),
-        counts.sum(1),
-        blank=blank,
-        reduction="none",
-        zero_infinity=zero_infinity,
-    )
+    log_probs = F.log_softmax(at_least_float32(logits), dim=-1).transpose(0, 1)
+    losses = _torch_ctc(log_probs, words, takes_part.sum(1), counts.sum(1), blank, zero_infinity)
     return reduce(losses, counts, reduction)
+
+
+# torch's CTC reads the lengths on the host, which no compiled graph can hold.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _torch_ctc(
+    log_probs: Tensor,
+    words: Tensor,
+    n_predictions: Tensor,
+    n_targets: Tensor,
+    blank: int,
+    zero_infinity: bool,
+) -> Tensor:
+    return F.ctc_loss(
+        log_probs, words, n_predictions, n_targets, blank, "none", zero_infinity=zero_infinity
+    )

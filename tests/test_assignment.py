@@ -1,0 +1,191 @@
+"""Exact assignment, with the C solver and with its scipy fallback."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+import oaxe
+from oaxe.losses import assignment
+from tests.oracles import cheapest_permutation
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.fixture(params=["c", "scipy"], autouse=True)
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "scipy":
+        monkeypatch.setattr(assignment, "_solver", None)
+    elif oaxe.assignment_backend() == "scipy":
+        pytest.skip("the C solver was not built")
+    assert oaxe.assignment_backend() == request.param
+    return str(request.param)
+
+
+def totals(cost: Tensor, column: Tensor) -> Tensor:
+    return cost.double().gather(2, column.unsqueeze(2)).squeeze(2).sum(1)
+
+
+def is_permutation(column: Tensor) -> bool:
+    return bool((column.sort(dim=1).values == torch.arange(column.shape[1])).all())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", range(8))
+def test_least_of_all_permutations(n: int, dtype: torch.dtype) -> None:
+    cost = torch.randn(3, n, n).to(dtype)
+    column = oaxe.linear_assignment(cost)
+    assert column.dtype == torch.int64
+    assert is_permutation(column)
+    expected = [cheapest_permutation(c.double()) for c in cost]
+    torch.testing.assert_close(totals(cost, column), torch.tensor(expected, dtype=torch.float64))
+
+
+def hard_matrices(kind: str, rng: np.random.Generator, batch: int, n: int) -> np.ndarray:
+    cost = rng.normal(size=(batch, n, n))
+    if kind == "ties":
+        return np.round(cost)
+    if kind == "all equal":
+        return np.zeros_like(cost)
+    if kind == "repeated columns" and n:
+        return cost[:, :, rng.integers(0, n, size=n)]
+    if kind == "huge range":
+        return cost * 10.0 ** rng.uniform(-9, 9, size=cost.shape)
+    if kind == "near duplicates" and n:
+        return cost[:, :, rng.integers(0, n, size=n)] + 1e-6 * cost
+    if kind == "like a model" and n:
+        return cost - 4 * np.eye(n)[rng.permutation(n)]
+    return cost
+
+
+KINDS = [
+    "random", "ties", "all equal", "repeated columns", "huge range", "near duplicates",
+    "like a model",
+]  # fmt: skip
+
+
+def test_never_worse_than_scipy_on_100_000_matrices(backend: str) -> None:
+    rng = np.random.default_rng(0)
+    solved, per_round = 0, 250
+    wanted = 100_000 if backend == "c" else 5_000
+    while solved < wanted:
+        n = int(rng.integers(0, 24))
+        cost = hard_matrices(KINDS[(solved // per_round) % len(KINDS)], rng, per_round, n)
+        if (solved // per_round) % 2:
+            cost = cost.astype(np.float32)
+        column = oaxe.linear_assignment(torch.from_numpy(cost)).numpy()
+        for c, ours in zip(cost.astype(np.longdouble), column, strict=True):
+            theirs = linear_sum_assignment(c.astype(np.float64))[1]
+            rows = np.arange(n)
+            rounding = 1e-15 * n * np.abs(c).max(initial=0)
+            assert c[rows, ours].sum() <= c[rows, theirs].sum() + rounding
+        assert is_permutation(torch.from_numpy(column))
+        solved += per_round
+
+
+@pytest.mark.parametrize("n", [64, 100, 257])
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_sentences(kind: str, n: int) -> None:
+    cost = hard_matrices(kind, np.random.default_rng(n), 2, n)
+    column = oaxe.linear_assignment(torch.from_numpy(cost))
+    assert is_permutation(column)
+    for c, ours in zip(cost, column.numpy(), strict=True):
+        rows, theirs = linear_sum_assignment(c)
+        best = c[rows, theirs].sum()
+        assert c[rows, ours].sum() <= best + 1e-13 * n * np.abs(c).max()
+
+
+@given(data=st.data(), n=st.integers(0, 9), batch=st.integers(0, 4))
+def test_masked_rows_and_columns_take_no_part(data: st.DataObject, n: int, batch: int) -> None:
+    bits = data.draw(st.lists(st.booleans(), min_size=batch * n, max_size=batch * n))
+    mask = torch.tensor(bits, dtype=torch.bool).view(batch, n)
+    cost = torch.randn(batch, n, n)
+    garbage = torch.where(mask[:, :, None] & mask[:, None, :], cost, torch.nan)
+    column = oaxe.linear_assignment(garbage, mask)
+    assert is_permutation(column)
+    for b in range(batch):
+        kept = mask[b].nonzero().flatten()
+        assert (column[b][~mask[b]] == (~mask[b]).nonzero().flatten()).all()
+        alone = cost[b][kept][:, kept]
+        ours = float(cost[b].gather(1, column[b].unsqueeze(1)).squeeze(1)[kept].double().sum())
+        rows, columns = linear_sum_assignment(alone.double().numpy())
+        assert ours == pytest.approx(float(alone.double()[rows, columns].sum()), abs=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(0, 0, 0), (0, 5, 5), (3, 0, 0), (3, 1, 1)])
+def test_edges(shape: tuple[int, int, int]) -> None:
+    column = oaxe.linear_assignment(torch.randn(shape))
+    assert column.shape == shape[:2]
+    assert is_permutation(column)
+
+
+def test_costs_near_the_end_of_float64() -> None:
+    cost = torch.full((2, 5, 5), 1e308, dtype=torch.float64)
+    cost[:, :, ::2] *= -1
+    cost[1].diagonal().fill_(-1.5e308)
+    column = oaxe.linear_assignment(cost)
+    assert is_permutation(column)
+    assert column[1].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_not_contiguous_and_requires_grad() -> None:
+    cost = torch.randn(4, 6, 6, requires_grad=True)
+    flipped = cost.transpose(1, 2)
+    expected = oaxe.linear_assignment(flipped.detach().contiguous())
+    assert torch.equal(oaxe.linear_assignment(flipped), expected)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_cost_that_is_not_finite_is_named(bad: float, dtype: torch.dtype) -> None:
+    cost = torch.randn(20, 9, 9).to(dtype)
+    cost[3, 0, 8] = bad
+    cost[17, 8, 0] = bad
+    with pytest.raises(ValueError, match=r"2 of 20 batch rows: 3, 17"):
+        oaxe.linear_assignment(cost)
+
+
+@pytest.mark.parametrize(
+    ("cost", "mask", "message"),
+    [
+        (torch.zeros(2, 3, 4), None, r"\(batch, n, n\).*\(2, 3, 4\)"),
+        (torch.zeros(3, 3), None, r"\(batch, n, n\)"),
+        (torch.zeros(1, 3, 3, dtype=torch.long), None, "floating point"),
+        (torch.zeros(1, 3, 3), torch.ones(1, 4, dtype=torch.bool), r"\(1, 3\).*\(1, 4\)"),
+        (torch.zeros(1, 3, 3), torch.ones(1, 3), "bool"),
+    ],
+)
+def test_clear_errors(cost: Tensor, mask: Tensor | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        oaxe.linear_assignment(cost, mask)
+
+
+def test_many_threads_at_once() -> None:
+    cost = torch.randn(200, 20, 20)
+    expected = oaxe.linear_assignment(cost)
+    results: list[Tensor] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(oaxe.linear_assignment(cost)))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 8
+    assert all(torch.equal(result, expected) for result in results)
+
+
+def test_operator_is_registered_correctly() -> None:
+    cost, mask = torch.randn(3, 5, 5), torch.rand(3, 5) < 0.7
+    torch.library.opcheck(assignment._linear_assignment, (cost, mask))
+    torch.library.opcheck(assignment._linear_assignment, (cost, None))
+    assert torch.equal(
+        torch.compile(oaxe.linear_assignment, fullgraph=True, backend="aot_eager")(cost, mask),
+        oaxe.linear_assignment(cost, mask),
+    )

@@ -1,0 +1,77 @@
+"""The command line as a user meets it, in a process of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import oaxe
+from oaxe.bench import losses as bench_losses
+from oaxe.cli import app
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "oaxe.cli", *arguments], capture_output=True, text=True, cwd=cwd
+    )
+
+
+def test_help_and_version() -> None:
+    result = run("--help")
+    assert result.returncode == 0
+    for command in ("demo", "bench"):
+        assert command in result.stdout
+    assert run("--version").stdout.strip() == oaxe.__version__
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import oaxe.cli", ["torch", "numpy", "scipy", "matplotlib"]),
+        ("import oaxe; oaxe.oaxe_loss", ["scipy", "matplotlib", "typer", "rich"]),
+    ],
+)
+def test_imports_only_what_is_needed(code: str, absent: list[str]) -> None:
+    """--help must not wait for torch, nor the loss library for anything of the toolkit."""
+    before = "import sys, torch\n" if "torch" not in absent else "import sys\n"
+    check = f"{before}was = set(sys.modules)\n{code}\nprint(*set(sys.modules) - was)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert any(name.startswith("oaxe") for name in loaded)
+    assert not set(loaded) & set(absent)
+
+
+def test_demo(tmp_path: Path) -> None:
+    result = run("demo", "--out", "here", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "here" / "alignment.png").exists()
+    assert "I ate pizza ate pizza" in result.stdout  # what XE learns
+    assert "2.39" in result.stdout
+
+
+def test_bench_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_losses, "STEP_PADDED", 64)
+    path = tmp_path / "figures.json"
+    arguments = ["bench", "losses", "--tokens", "3000", "--repeats", "1", "--steps", "1", "--json"]
+    result = CliRunner().invoke(app, [*arguments, str(path)])
+    assert result.exit_code == 0, result.output
+    figures = json.loads(path.read_text())
+    solvers = figures["matching"]["solvers"]
+    ours, theirs = solvers["oaxe.linear_assignment"], solvers["scipy loop"]
+    assert ours["total_cost"] == pytest.approx(theirs["total_cost"], rel=1e-9)
+    assert figures["matching"]["tokens"] >= 3000
+    assert set(figures["step"]) >= {"F.cross_entropy", "oaxe.xe_loss", "oaxe.oaxe_loss"}
+
+
+def test_names_and_version_agree_with_the_package() -> None:
+    from importlib.metadata import version
+
+    assert oaxe.__version__ == version("oaxe")
+    assert all(getattr(oaxe, name).__module__.startswith("oaxe.") for name in oaxe.__all__)
+    assert set(oaxe.__all__) <= set(dir(oaxe))
+    with pytest.raises(AttributeError, match="no attribute 'oaxe_los'"):
+        _ = oaxe.oaxe_los

@@ -1,0 +1,172 @@
+"""CTC against F.ctc_loss sentence by sentence, and against all label sequences."""
+
+from itertools import groupby, product
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import oaxe
+
+VOCAB, BLANK = 4, 2
+WORDS = torch.tensor([0, 1, 3])
+
+
+def example(batch: int, m: int, n: int) -> tuple[Tensor, Tensor]:
+    logits = torch.randn(batch, m, VOCAB, dtype=torch.float64, requires_grad=True)
+    return logits, WORDS[torch.randint(3, (batch, n))]
+
+
+def gradient(loss: Tensor, logits: Tensor) -> Tensor:
+    (result,) = torch.autograd.grad(loss, logits)
+    return result
+
+
+def one_sentence(logits: Tensor, target: Tensor) -> Tensor:
+    return F.ctc_loss(
+        logits.log_softmax(-1).unsqueeze(1),
+        target.unsqueeze(0),
+        torch.tensor([len(logits)]),
+        torch.tensor([len(target)]),
+        blank=BLANK,
+        reduction="none",
+    )[0]
+
+
+def by_brute_force(logits: Tensor, target: list[int]) -> Tensor:
+    log_probs = logits.log_softmax(-1)
+    paths = [
+        log_probs[torch.arange(len(logits)), list(path)].sum()
+        for path in product(range(VOCAB), repeat=len(logits))
+        if [label for label, _ in groupby(path) if label != BLANK] == target
+    ]
+    return -torch.stack(paths).logsumexp(0)
+
+
+def test_all_label_sequences() -> None:
+    logits, _ = example(2, 4, 2)
+    for target in ([0, 1], [3, 3], [1], []):
+        words = torch.tensor([target, target], dtype=torch.long)
+        ours = oaxe.ctc_loss(logits, words, blank=BLANK, reduction="none")
+        expected = torch.stack([by_brute_force(sentence, target) for sentence in logits])
+        torch.testing.assert_close(ours, expected)
+        torch.testing.assert_close(
+            gradient(ours.sum(), logits), gradient(expected.sum(), logits), atol=1e-10, rtol=0
+        )
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    targets=st.lists(st.booleans(), min_size=3, max_size=3),
+    predictions=st.lists(st.booleans(), min_size=8, max_size=8),
+)
+def test_what_is_masked_takes_no_part(
+    seed: int, targets: list[bool], predictions: list[bool]
+) -> None:
+    torch.manual_seed(seed)
+    logits, target = example(2, 8, 3)
+    kept, takes_part = torch.tensor(targets), torch.tensor(predictions)
+    takes_part[:5] = True  # enough for any target of three words
+    losses = oaxe.ctc_loss(
+        logits,
+        target.masked_fill(~kept, -100),
+        blank=BLANK,
+        logit_mask=takes_part.expand(2, -1),
+        reduction="none",
+    )
+    expected = torch.stack(
+        [one_sentence(x[takes_part], y[kept]) for x, y in zip(logits, target, strict=True)]
+    )
+    torch.testing.assert_close(losses, expected)
+    torch.testing.assert_close(
+        gradient(losses.sum(), logits), gradient(expected.sum(), logits), atol=1e-10, rtol=0
+    )
+
+
+def test_impossible_targets() -> None:
+    logits, _ = example(2, 2, 2)
+    target = torch.tensor([[0, 0], [0, 1]])  # the first needs a blank between, so 3 predictions
+    losses = oaxe.ctc_loss(logits, target, blank=BLANK, reduction="none")
+    assert losses[0] == 0
+    assert losses[1] > 0
+    assert (gradient(losses.sum(), logits)[0] == 0).all()
+    mean = oaxe.ctc_loss(logits, target, blank=BLANK)
+    torch.testing.assert_close(mean, losses.sum() / 4)
+    strict = oaxe.ctc_loss(logits, target, blank=BLANK, zero_infinity=False, reduction="none")
+    assert strict.tolist() == [float("inf"), pytest.approx(losses[1].item())]
+
+
+def test_no_prediction_takes_part() -> None:
+    logits, target = example(2, 3, 1)
+    target[1, 0] = -100
+    nobody = torch.zeros(2, 3, dtype=torch.bool)
+    options = {"blank": BLANK, "logit_mask": nobody, "reduction": "none"}
+    losses = oaxe.ctc_loss(logits, target, **options)  # type: ignore[arg-type]
+    assert losses.tolist() == [0.0, 0.0]
+    assert (gradient(losses.sum(), logits) == 0).all()
+    strict = oaxe.ctc_loss(logits, target, zero_infinity=False, **options)  # type: ignore[arg-type]
+    assert strict.tolist() == [float("inf"), 0.0]  # one word without a place; nothing at all
+
+
+def test_reductions() -> None:
+    logits, target = example(3, 7, 3)
+    target[0, 1:] = -100
+    each = oaxe.ctc_loss(logits, target, blank=BLANK, reduction="none")
+    assert each.shape == (3,)
+    torch.testing.assert_close(
+        oaxe.ctc_loss(logits, target, blank=BLANK, reduction="sum"), each.sum()
+    )
+    torch.testing.assert_close(oaxe.ctc_loss(logits, target, blank=BLANK), each.sum() / 7)
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 3), (2, 0, 3), (2, 3, 0), (2, 0, 0), (2, 1, 1)])
+def test_edges(shape: tuple[int, int, int]) -> None:
+    logits, target = example(*shape)
+    losses = oaxe.ctc_loss(logits, target, blank=BLANK, reduction="none")
+    assert losses.shape == shape[:1]
+    assert losses.isfinite().all()
+    assert gradient(losses.sum(), logits).shape == logits.shape
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
+    logits, target = example(3, 7, 3)
+    half = logits.detach().to(dtype)
+    ours = oaxe.ctc_loss(half, target, blank=BLANK)
+    assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours, oaxe.ctc_loss(half.float(), target, blank=BLANK))
+
+
+def test_second_derivative_is_refused() -> None:
+    logits, target = example(1, 5, 2)
+    (first,) = torch.autograd.grad(
+        oaxe.ctc_loss(logits, target, blank=BLANK), logits, create_graph=True
+    )
+    with pytest.raises(RuntimeError, match="ctc_loss"):
+        first.sum().backward()  # type: ignore[no-untyped-call]
+
+
+def test_compiled_around() -> None:
+    logits, target = example(3, 7, 3)
+
+    def step(logits: Tensor) -> Tensor:
+        return oaxe.ctc_loss(2 * logits, target, blank=BLANK)
+
+    compiled = torch.compile(step, backend="aot_eager")(logits)
+    torch.testing.assert_close(compiled, step(logits))
+    torch.testing.assert_close(gradient(compiled, logits), gradient(step(logits), logits))
+
+
+@pytest.mark.parametrize(
+    ("target", "blank", "message"),
+    [
+        (torch.tensor([[0, BLANK]]), BLANK, r"blank \(2\) in batch rows \[0\]"),
+        (torch.tensor([[0, 1]]), -1, "blank is -1"),
+    ],
+)
+def test_clear_errors(target: Tensor, blank: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        oaxe.ctc_loss(torch.zeros(1, 5, VOCAB), target, blank=blank)
