@@ -77,6 +77,15 @@ def test_what_is_masked_takes_no_part(
     )
 
 
+def test_no_way_costs_less_than_infinity() -> None:
+    logits, target = example(2, 4, 2)
+    impossible = logits.detach().clone()
+    impossible[0, :, BLANK] = -torch.inf  # four predictions, two words: two must be blank
+    losses = oaxe.axe_loss(impossible, target, blank=BLANK, reduction="none")
+    assert losses[0] == torch.inf
+    torch.testing.assert_close(losses[1], axe_by_brute_force(logits[1], target[1], BLANK, 1.0))
+
+
 def test_reductions() -> None:
     logits, target = example(3, 4, 3)
     target[0, 1:] = -100
@@ -141,6 +150,7 @@ def test_operator_is_registered_correctly() -> None:
         ({"blank": VOCAB}, "blank is 6"),
         ({"blank": BLANK, "logit_mask": torch.ones(2, 3)}, "logit_mask must be bool"),
         ({"blank": BLANK, "reduction": "max"}, "reduction"),
+        ({"blank": BLANK, "delta": -1.0}, "delta"),
     ],
 )
 def test_clear_errors(options: dict[str, object], message: str) -> None:

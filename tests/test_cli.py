@@ -31,7 +31,7 @@ def test_help_and_version() -> None:
     ("code", "absent"),
     [
         ("import oaxe.cli", ["torch", "numpy", "scipy", "matplotlib"]),
-        ("import oaxe; oaxe.oaxe_loss", ["scipy", "matplotlib", "typer", "rich"]),
+        ("import oaxe; oaxe.oaxe_loss", ["scipy", "matplotlib", "typer", "rich", "torch._dynamo"]),
     ],
 )
 def test_imports_only_what_is_needed(code: str, absent: list[str]) -> None:
@@ -65,6 +65,12 @@ def test_bench_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours["total_cost"] == pytest.approx(theirs["total_cost"], rel=1e-9)
     assert figures["matching"]["tokens"] >= 3000
     assert set(figures["step"]) >= {"F.cross_entropy", "oaxe.xe_loss", "oaxe.oaxe_loss"}
+
+
+def test_bench_refuses_a_bad_path_before_it_starts(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["bench", "losses", "--json", str(tmp_path / "no" / "f.json")])
+    assert result.exit_code == 2
+    assert "no folder" in result.output
 
 
 def test_names_and_version_agree_with_the_package() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import oaxe
+from oaxe.losses.ctc import _ctc
 
 VOCAB, BLANK = 4, 2
 WORDS = torch.tensor([0, 1, 3])
@@ -145,19 +146,42 @@ def test_second_derivative_is_refused() -> None:
     (first,) = torch.autograd.grad(
         oaxe.ctc_loss(logits, target, blank=BLANK), logits, create_graph=True
     )
-    with pytest.raises(RuntimeError, match="ctc_loss"):
+    with pytest.raises(RuntimeError, match="no second derivative"):
         first.sum().backward()  # type: ignore[no-untyped-call]
 
 
-def test_compiled_around() -> None:
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_without_a_graph_break(backend: str) -> None:
     logits, target = example(3, 7, 3)
 
-    def step(logits: Tensor) -> Tensor:
+    def step(logits: Tensor, target: Tensor) -> Tensor:
         return oaxe.ctc_loss(2 * logits, target, blank=BLANK)
 
-    compiled = torch.compile(step, backend="aot_eager")(logits)
-    torch.testing.assert_close(compiled, step(logits))
-    torch.testing.assert_close(gradient(compiled, logits), gradient(step(logits), logits))
+    compiled = torch.compile(step, fullgraph=True, backend=backend)
+    torch.testing.assert_close(compiled(logits, target), step(logits, target))
+    torch.testing.assert_close(
+        gradient(compiled(logits, target), logits), gradient(step(logits, target), logits)
+    )
+    with pytest.raises(ValueError, match="outside the vocabulary"):
+        compiled(logits, target + 10**7)
+
+
+def test_without_gradients() -> None:
+    logits, target = example(3, 7, 3)
+    with torch.no_grad():
+        value = oaxe.ctc_loss(logits, target, blank=BLANK)
+    torch.testing.assert_close(value, oaxe.ctc_loss(logits, target, blank=BLANK).detach())
+
+
+def test_operator_is_registered_correctly() -> None:
+    logits, target = example(3, 7, 3)
+    lengths = torch.tensor([7, 6, 5]), torch.tensor([3, 2, 0])
+    log_probs = logits.detach().log_softmax(-1).transpose(0, 1).contiguous().requires_grad_()
+    # its second output is the gradient, which is not differentiable: no gradient tests here
+    utils = ("test_schema", "test_autograd_registration", "test_faketensor")
+    for differentiate in (True, False):
+        arguments = (log_probs, target, *lengths, BLANK, True, differentiate)
+        torch.library.opcheck(_ctc, arguments, test_utils=utils)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 from pathlib import Path
 
-import matplotlib
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -8,8 +7,6 @@ from matplotlib.figure import Figure
 import oaxe
 from oaxe.demo import BLANK, WORDS, ids, pizza
 from oaxe.plots import alignment_cells
-
-matplotlib.use("Agg")
 
 
 def test_pizza_alignments_are_the_paper_s() -> None:
@@ -51,3 +48,8 @@ def test_draws_on_given_axes_and_long_sentences() -> None:
 def test_clear_error_for_a_batch() -> None:
     with pytest.raises(ValueError, match="one sentence"):
         oaxe.plot_alignment(torch.zeros(1, 3, 4), torch.zeros(1, 3, dtype=torch.long))
+
+
+def test_clear_error_for_padding() -> None:
+    with pytest.raises(ValueError, match="no padding"):
+        oaxe.plot_alignment(torch.zeros(2, 4), torch.tensor([1, -100]))

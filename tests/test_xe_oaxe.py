@@ -225,12 +225,23 @@ def test_second_derivative() -> None:
     assert torch.autograd.gradgradcheck(lambda x: oaxe.oaxe_loss(x, target), logits)
 
 
-def test_int32_targets_and_strided_logits() -> None:
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_narrow_targets(dtype: torch.dtype) -> None:
+    logits = torch.randn(1, 2, 300)
+    target = torch.tensor([[100, 3]])
+    if dtype == torch.uint8:
+        target[0, 0] = 156  # -100 in that type
+    for loss in (oaxe.xe_loss, oaxe.oaxe_loss):
+        torch.testing.assert_close(loss(logits, target.to(dtype)), loss(logits, target))
+    assert oaxe.best_order(logits, target.to(dtype)).dtype == dtype
+
+
+def test_strided_logits() -> None:
     logits, target = sentences("left padding", -100)
     expected = oaxe.oaxe_loss(logits, target)
     strided = logits.transpose(0, 1).contiguous().transpose(0, 1)
     assert not strided.is_contiguous()
-    torch.testing.assert_close(oaxe.oaxe_loss(strided, target.int()), expected)
+    torch.testing.assert_close(oaxe.oaxe_loss(strided, target), expected)
 
 
 def test_logits_that_are_not_finite_are_named() -> None:

@@ -58,13 +58,18 @@ def losses(
         int | None, typer.Option(min=1, help="torch threads; default: torch's own choice.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Also write the figures to this file.", dir_okay=False)
+    ] = None,
 ) -> None:
     """Matching and training step on the CPU: ours, the scipy loop, and peers that are installed.
 
     Peers: pip install lapx lapjv torch-linear-assignment.
     """
     from rich.console import Console
+
+    if json is not None and not json.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {json.parent}; create it first")
 
     from oaxe.bench.losses import run
 

@@ -47,7 +47,6 @@ def plot_alignment(
     Returns:
         The figure; ``figure.savefig("alignment.png")`` writes it.
     """
-    import matplotlib.pyplot as plt
     from matplotlib.figure import Figure
 
     if logits.dim() != 2 or target.dim() != 1 or len(logits) != len(target) or len(target) == 0:
@@ -55,13 +54,17 @@ def plot_alignment(
             "plot_alignment takes one sentence: logits (length, vocab) and target (length,), at "
             f"least one word long; got {tuple(logits.shape)} and {tuple(target.shape)}"
         )
-    logits, target = logits.detach().float().cpu(), target.detach().cpu()
+    if bool((target < 0).any()) or bool((target >= logits.shape[1]).any()):
+        raise ValueError(
+            f"target must hold ids 0..{logits.shape[1] - 1}, no padding; got {target.tolist()}"
+        )
+    logits, target = logits.detach().float().cpu(), target.detach().long().cpu()
     cells = alignment_cells(logits, target, blank=blank, delta=delta)
     columns = target.tolist() + ([] if blank is None else [blank])
     probability = logits.softmax(-1)[:, columns]  # (place, word)
     n_places, n_columns = probability.shape
     if ax is None:
-        _, ax = plt.subplots(figsize=(2.6 + 0.75 * n_columns, 1.8 + 0.62 * n_places))
+        ax = Figure(figsize=(2.6 + 0.75 * n_columns, 1.8 + 0.62 * n_places)).subplots()
     figure = ax.get_figure()
     assert isinstance(figure, Figure)
 

@@ -79,7 +79,7 @@ def bench_matching(tokens: int, repeats: int, seed: int, console: Console) -> di
             f"{timing.median * 1e3:.1f}",
             timing.spread,
             f"{scipy_median / timing.median:.2f}",
-            f"{totals[name]:.3f}",
+            f"{totals[name]:.1f}",
         )
     console.print(table)
     return {
@@ -124,7 +124,7 @@ def bench_step(steps: int, seed: int, console: Console) -> dict[str, Any]:
         plain: lambda logits, y: F.cross_entropy(logits.flatten(0, 1), y.flatten()),
         "oaxe.xe_loss": xe_loss,
         "oaxe.oaxe_loss": oaxe_loss,
-        "oaxe.oaxe_loss, truncation 0.15": lambda logits, y: oaxe_loss(logits, y, truncation=0.15),
+        "oaxe.oaxe_loss, truncated": lambda logits, y: oaxe_loss(logits, y, truncation=0.15),
     }
     timings = measure(
         {name: partial(step, loss) for name, loss in losses.items()},
@@ -135,8 +135,8 @@ def bench_step(steps: int, seed: int, console: Console) -> dict[str, Any]:
     ratios = paired_ratios(timings, plain)
     size = f"{int((target >= 0).sum())} tokens in {tuple(target.shape)}, vocabulary {vocab}"
     table = Table(title=f"Training step: {size}, d {dim}, 3+3 layers", title_justify="left")
-    table.add_column("loss")
-    for header in ("ms a step", "spread, ms", "times the plain XE step"):
+    table.add_column("loss", no_wrap=True)
+    for header in ("ms a step", "spread, ms", "x plain XE"):
         table.add_column(header, justify="right")
     for name, timing in timings.items():
         table.add_row(name, f"{timing.median * 1e3:.1f}", timing.spread, f"{ratios[name]:.3f}")

@@ -50,7 +50,7 @@ def same_size(problems: Problems) -> list[np.ndarray]:
 
 def installed_peers() -> dict[str, Callable[[Problems], Orders]]:
     modules = {
-        "lap": ("lapx (lapjvr_batch)", lapx),
+        "lap": ("lapx", lapx),
         "lapjv": ("lapjv", lapjv),
         "torch_linear_assignment": ("torch-linear-assignment", torch_linear_assignment),
     }

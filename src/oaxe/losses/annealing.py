@@ -20,7 +20,7 @@ def annealed_weight(epoch: float, total_epochs: float, c: float = 16.0, lam: flo
         >>> [round(annealed_weight(m, 20), 3) for m in (0, 17, 18, 18.5, 19, 20)]
         [1.0, 0.996, 0.938, 0.75, 0.0, 0.0]
     """
-    if total_epochs <= 0 or c <= 1 or not 0 <= lam <= 1:
+    if not (total_epochs > 0 and c > 1 and 0 <= lam <= 1):
         raise ValueError(
             "annealed_weight needs total_epochs > 0, c > 1 and lam in [0, 1]; "
             f"got total_epochs={total_epochs}, c={c}, lam={lam}"

@@ -8,10 +8,10 @@ from torch import Tensor
 Reduction = Literal["mean", "sum", "none"]
 
 
-def targets_that_count(
+def check_targets(
     logits: Tensor, target: Tensor, ignore_index: int, *, one_place_a_word: bool
-) -> Tensor:
-    """``(batch, length)`` bool, True where a target is not ignored; an error if anything is off."""
+) -> tuple[Tensor, Tensor]:
+    """The target in int64 and a bool mask, True where it is not ignored; an error if one is off."""
     if logits.dim() != 3 or not logits.is_floating_point():
         raise ValueError(
             "logits must be floating point of shape (batch, length, vocab), "
@@ -29,6 +29,7 @@ def targets_that_count(
             f"this loss needs one prediction a target: logits have length {logits.shape[1]}, "
             f"target {target.shape[1]}"
         )
+    target = target.long()  # a narrow type could not hold ignore_index
     counts = target != ignore_index
     # Looking at the values would make a GPU wait and break a compiled graph.
     if target.device.type == "cpu" and not torch.compiler.is_compiling():
@@ -39,7 +40,7 @@ def targets_that_count(
                 f"target[{row}, {place}] is {int(target[row, place])}, outside the vocabulary "
                 f"0..{logits.shape[2] - 1} and not ignore_index ({ignore_index})"
             )
-    return counts
+    return target, counts
 
 
 def predictions_that_count(logits: Tensor, logit_mask: Tensor | None) -> Tensor:
@@ -69,7 +70,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 def reduce(losses: Tensor, counts: Tensor, reduction: Reduction) -> Tensor:
-    """``mean`` divides by the number of targets that count; NaN if there is none, as in torch."""
+    """``mean`` divides by the number of targets that count: not finite if there is none."""
     if reduction == "none":
         return losses
     if reduction == "sum":

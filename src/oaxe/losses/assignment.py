@@ -104,7 +104,9 @@ def _solve_with_scipy(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
         places = np.arange(n) if mask is None else mask[b].numpy().nonzero()[0]
         costs = costs[np.ix_(places, places)]
         if np.isfinite(costs).all():
-            column[b, places] = places[linear_sum_assignment(costs)[1]]
+            # an exact scale that keeps sums of the largest float64 costs finite
+            scaled = costs.astype(np.float64) * 2.0**-60
+            column[b, places] = places[linear_sum_assignment(scaled)[1]]
         else:
             column[b, 0] = -1
             not_finite += 1

@@ -18,10 +18,10 @@ from oaxe.losses.arguments import (
     Reduction,
     at_least_float32,
     check_blank,
+    check_targets,
     kept_first,
     predictions_that_count,
     reduce,
-    targets_that_count,
 )
 
 ALIGN, SKIP_PREDICTION, SKIP_TARGET = range(3)
@@ -69,6 +69,8 @@ def axe_loss(
         >>> axe_loss(logits, torch.tensor([[0, 1]]), blank=3)
         tensor(0.0006)
     """
+    if not delta >= 0:
+        raise ValueError(f"delta must be at least 0, got {delta}")
     counts, costs = alignment_costs(logits, target, blank, logit_mask, ignore_index)
     word_cost, blank_cost, n_targets, n_predictions = costs
     if word_cost.shape[1] == 0:
@@ -90,10 +92,10 @@ def alignment_costs(
     logits: Tensor, target: Tensor, blank: int, logit_mask: Tensor | None, ignore_index: int
 ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
     """The targets that count, and the costs of words and blanks with what counts moved in front."""
-    counts = targets_that_count(logits, target, ignore_index, one_place_a_word=False)
+    target, counts = check_targets(logits, target, ignore_index, one_place_a_word=False)
     check_blank(logits, blank)
     takes_part = predictions_that_count(logits, logit_mask)
-    words = target.long().masked_fill(~counts, 0).gather(1, kept_first(counts))
+    words = target.masked_fill(~counts, 0).gather(1, kept_first(counts))
     tokens = F.pad(words, (0, 1), value=blank).unsqueeze(1)  # (batch, 1, targets + 1)
     costs = -F.log_softmax(at_least_float32(logits), dim=-1).gather(
         2, tokens.expand(-1, logits.shape[1], -1)
@@ -178,6 +180,8 @@ def _trace_back(
     i, j = n_targets.unsqueeze(1), n_predictions.unsqueeze(1)
     for _ in range(n + m):
         move = moves.gather(1, (i + j) * (n + 1) + i)
+        # Where every way costs infinity, any move may have been noted: stay inside.
+        move = torch.where(i == 0, SKIP_PREDICTION, torch.where(j == 0, SKIP_TARGET, move))
         under_way = (i > 0) | (j > 0)
         uses_target = under_way & (move != SKIP_PREDICTION)
         uses_prediction = under_way & (move != SKIP_TARGET)

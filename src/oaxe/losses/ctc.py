@@ -1,5 +1,7 @@
 """Connectionist temporal classification (CTC): all monotone alignments at once, by torch's CTC."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -8,10 +10,10 @@ from oaxe.losses.arguments import (
     Reduction,
     at_least_float32,
     check_blank,
+    check_targets,
     kept_first,
     predictions_that_count,
     reduce,
-    targets_that_count,
 )
 
 
@@ -47,42 +49,95 @@ def ctc_loss(
             CTC takes a mean of means), ``"sum"``, or ``"none"`` for one value a sentence.
 
     torch implements no second derivative for CTC, and copies the lengths to the host: on a GPU that
-    waits for the device once a call, and under ``torch.compile`` the graph breaks there.
+    waits for the device once a call.
 
     Example:
         >>> logits = torch.eye(3)[[0, 2, 1]].unsqueeze(0) * 9  # 0, blank, 1
         >>> ctc_loss(logits, torch.tensor([[0, 1]]), blank=2)
         tensor(0.0002)
     """
-    counts = targets_that_count(logits, target, ignore_index, one_place_a_word=False)
+    target, counts = check_targets(logits, target, ignore_index, one_place_a_word=False)
     check_blank(logits, blank)
     takes_part = predictions_that_count(logits, logit_mask)
-    if target.device.type == "cpu" and not torch.compiler.is_compiling():
-        wrong = (counts & (target == blank)).any(dim=1).nonzero().flatten().tolist()
-        if wrong:
-            raise ValueError(f"target holds the blank ({blank}) in batch rows {wrong[:10]}")
     if logits.shape[0] == 0:
         return reduce(logits.sum(dim=(1, 2)), counts, reduction)
     if logits.shape[1] == 0:
         logits = F.pad(logits, (0, 0, 0, 1))  # torch wants a place, even if it takes no part
     elif logit_mask is not None:
         logits = logits.gather(1, kept_first(takes_part).unsqueeze(2).expand_as(logits))
-    words = target.long().masked_fill(~counts, 0).gather(1, kept_first(counts))
+    words = target.masked_fill(~counts, 0).gather(1, kept_first(counts))
     log_probs = F.log_softmax(at_least_float32(logits), dim=-1).transpose(0, 1)
-    losses = _torch_ctc(log_probs, words, takes_part.sum(1), counts.sum(1), blank, zero_infinity)
+    differentiate = torch.is_grad_enabled() and log_probs.requires_grad
+    losses, _ = _ctc(
+        log_probs, words, takes_part.sum(1), counts.sum(1), blank, zero_infinity, differentiate
+    )
     return reduce(losses, counts, reduction)
 
 
-# torch's CTC reads the lengths on the host, which no compiled graph can hold.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _torch_ctc(
+# A registered operator around the two that F.ctc_loss and its backward call, because they read the
+# lengths on the host, which no compiled graph can hold. The gradient is found on the way: sentences
+# do not mix, so backward only scales it.
+@torch.library.custom_op("oaxe::ctc", mutates_args=())
+def _ctc(
     log_probs: Tensor,
     words: Tensor,
     n_predictions: Tensor,
     n_targets: Tensor,
     blank: int,
     zero_infinity: bool,
-) -> Tensor:
-    return F.ctc_loss(
-        log_probs, words, n_predictions, n_targets, blank, "none", zero_infinity=zero_infinity
-    )
+    differentiate: bool,
+) -> tuple[Tensor, Tensor]:
+    if words.device.type == "cpu":
+        _check_words(words, n_targets, blank, vocab=log_probs.shape[2])
+    given = log_probs, words, n_predictions, n_targets
+    losses, log_alpha = torch.ops.aten._ctc_loss.Tensor(*given, blank, zero_infinity)
+    gradient = log_probs.new_empty(0)
+    if differentiate:
+        gradient = torch.ops.aten._ctc_loss_backward.Tensor(
+            torch.ones_like(losses), *given, losses, log_alpha, blank, zero_infinity
+        )
+    if zero_infinity:
+        losses = losses.masked_fill(losses == torch.inf, 0)
+    return losses, gradient.contiguous()
+
+
+@_ctc.register_fake
+def _(
+    log_probs: Tensor,
+    words: Tensor,
+    n_predictions: Tensor,
+    n_targets: Tensor,
+    blank: int,
+    zero_infinity: bool,
+    differentiate: bool,
+) -> tuple[Tensor, Tensor]:
+    losses = log_probs.new_empty(log_probs.shape[1])
+    return losses, log_probs.new_empty(log_probs.shape if differentiate else 0)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(output[1])
+
+
+def _backward(ctx: Any, of_losses: Tensor | None, of_gradient: Tensor | None) -> tuple[Any, ...]:
+    if of_gradient is not None:
+        raise RuntimeError("ctc_loss has no second derivative: torch does not implement it")
+    (gradient,) = ctx.saved_tensors
+    scaled = None if of_losses is None else gradient * of_losses.view(1, -1, 1)
+    return scaled, None, None, None, None, None, None
+
+
+_ctc.register_autograd(_backward, setup_context=_remember)
+
+
+def _check_words(words: Tensor, n_targets: Tensor, blank: int, vocab: int) -> None:
+    """torch would read outside its memory, or train on nonsense."""
+    real = torch.arange(words.shape[1]) < n_targets.unsqueeze(1)
+    for wrong, what in (
+        (words == blank, f"the blank ({blank})"),
+        ((words < 0) | (words >= vocab), f"a token outside the vocabulary 0..{vocab - 1}"),
+    ):
+        rows = (wrong & real).any(dim=1).nonzero().flatten().tolist()
+        if rows:
+            raise ValueError(f"target holds {what} in batch rows {rows[:10]}")

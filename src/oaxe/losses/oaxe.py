@@ -6,8 +6,8 @@ from torch import Tensor
 from oaxe.losses.arguments import (
     Reduction,
     at_least_float32,
+    check_targets,
     reduce,
-    targets_that_count,
 )
 from oaxe.losses.assignment import linear_assignment
 from oaxe.losses.xe import token_losses
@@ -30,14 +30,15 @@ def oaxe_loss(
     position whose target is ignored takes no part, neither as a place nor as a word: padding on
     either side and "loss on masked tokens only" need nothing else.
 
-    Train with :func:`xe_loss` first: from random weights most orderings are noise.
+    Train with :func:`xe_loss` first: from random weights most orderings are noise. The logit of
+    every word of a target in every place of its sentence must be finite.
 
     Args:
         logits: ``(batch, length, vocab)``; half precision is computed and returned in float32.
         target: ``(batch, length)`` token ids.
         truncation: :math:`\pi` of the truncated loss, in [0, 1). A matched token whose probability
-            is not above it contributes neither loss nor gradient, label smoothing included.
-            0 turns truncation off.
+            is not above it, up to rounding, contributes neither loss nor gradient, label smoothing
+            included. 0 turns truncation off.
         ignore_index: targets of this value take no part.
         label_smoothing: weight of the uniform distribution in the target, in [0, 1].
         reduction: ``"mean"`` divides by the number of targets that are not ignored (truncated
@@ -49,15 +50,9 @@ def oaxe_loss(
         >>> oaxe_loss(logits, torch.tensor([[1, 0]]))  # right words, any places
         tensor(0.1269)
     """
-    if not 0 <= truncation < 1:
-        raise ValueError(f"truncation must be in [0, 1), 0 for none; got {truncation}")
-    counts = targets_that_count(logits, target, ignore_index, one_place_a_word=True)
-    ordered = target.gather(1, best_places(logits, target, counts))
-    losses, log_prob = token_losses(logits, ordered, counts, label_smoothing)
-    if truncation > 0:
-        # exp(log p) is off by a few units in the last place; p = pi has to count as "not above".
-        above = truncation * (1 + 8 * torch.finfo(losses.dtype).eps)
-        losses = torch.where(log_prob.exp() > above, losses, losses.new_zeros(()))
+    target, counts = check_targets(logits, target, ignore_index, one_place_a_word=True)
+    places = best_places(logits, target, counts)
+    losses = order_losses(logits, target, counts, places, truncation, label_smoothing)
     return reduce(losses, counts, reduction)
 
 
@@ -77,8 +72,8 @@ def best_order(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Tens
         >>> best_order(logits, torch.tensor([[1, 0]]))
         tensor([[0, 1]])
     """
-    counts = targets_that_count(logits, target, ignore_index, one_place_a_word=True)
-    return target.gather(1, best_places(logits, target, counts))
+    words, counts = check_targets(logits, target, ignore_index, one_place_a_word=True)
+    return target.gather(1, best_places(logits, words, counts))
 
 
 def best_places(logits: Tensor, target: Tensor, counts: Tensor) -> Tensor:
@@ -88,6 +83,25 @@ def best_places(logits: Tensor, target: Tensor, counts: Tensor) -> Tensor:
     of the cost matrix changes no assignment.
     """
     length = target.shape[1]
-    words = target.long().masked_fill(~counts, 0).unsqueeze(1).expand(-1, length, -1)
+    words = target.masked_fill(~counts, 0).unsqueeze(1).expand(-1, length, -1)
     scores = logits.detach().gather(2, words)  # (batch, place, word)
     return linear_assignment(-at_least_float32(scores), counts)
+
+
+def order_losses(
+    logits: Tensor,
+    target: Tensor,
+    counts: Tensor,
+    places: Tensor,
+    truncation: float,
+    label_smoothing: float,
+) -> Tensor:
+    """``(batch, length)`` losses of the target in the given order; 0 where ignored or truncated."""
+    if not 0 <= truncation < 1:
+        raise ValueError(f"truncation must be in [0, 1), 0 for none; got {truncation}")
+    losses, log_prob = token_losses(logits, target.gather(1, places), counts, label_smoothing)
+    if truncation > 0:
+        # exp(log p) is off by a few units in the last place; p = pi has to count as "not above".
+        above = truncation * (1 + 8 * torch.finfo(losses.dtype).eps)
+        losses = torch.where(log_prob.exp() > above, losses, losses.new_zeros(()))
+    return losses

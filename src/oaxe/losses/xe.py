@@ -7,8 +7,8 @@ from torch import Tensor
 from oaxe.losses.arguments import (
     Reduction,
     at_least_float32,
+    check_targets,
     reduce,
-    targets_that_count,
 )
 
 
@@ -39,7 +39,7 @@ def xe_loss(
         >>> xe_loss(logits, torch.tensor([[1, 0]]))  # right words, wrong places
         tensor(2.1269)
     """
-    counts = targets_that_count(logits, target, ignore_index, one_place_a_word=True)
+    target, counts = check_targets(logits, target, ignore_index, one_place_a_word=True)
     losses, _ = token_losses(logits, target, counts, label_smoothing)
     return reduce(losses, counts, reduction)
 
@@ -51,7 +51,7 @@ def token_losses(
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing must be in [0, 1], got {label_smoothing}")
     log_probs = F.log_softmax(at_least_float32(logits), dim=-1)  # (batch, length, vocab)
-    words = target.long().masked_fill(~counts, 0)
+    words = target.masked_fill(~counts, 0)
     log_prob = log_probs.gather(2, words.unsqueeze(2)).squeeze(2)  # (batch, length)
     losses = -log_prob
     if label_smoothing > 0:
