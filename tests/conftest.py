@@ -1,7 +1,12 @@
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch
+
 import pytest
 import torch
 from hypothesis import settings
 
+torch.set_num_threads(1)  # the models of these tests are small, and their cores often shared
 settings.register_profile("oaxe", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("oaxe")
 

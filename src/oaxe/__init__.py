@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from oaxe.decoding.translator import Translator
     from oaxe.losses import (
         annealed_weight,
         assignment_backend,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Translator",
     "annealed_weight",
     "assignment_backend",
     "axe_loss",
@@ -36,7 +38,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'oaxe' has no attribute {name!r}")
-    home = "oaxe.plots" if name.startswith("plot") else "oaxe.losses"
+    elsewhere = {"plot_alignment": "oaxe.plots", "Translator": "oaxe.decoding.translator"}
+    home = elsewhere.get(name, "oaxe.losses")
     return globals().setdefault(name, getattr(import_module(home), name))
 
 

@@ -12,6 +12,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+config = typer.Typer(help="Look at and check configurations of `oaxe train`.", no_args_is_help=True)
+app.add_typer(config, name="config")
 bench = typer.Typer(
     help="Measure, all contenders on the same inputs in one run.", no_args_is_help=True
 )
@@ -47,6 +49,197 @@ def demo(
     run(out, seed, Console())
 
 
+@app.command()
+def prepare(
+    out: Annotated[Path, typer.Argument(help="Folder to make.")],
+    train: Annotated[
+        tuple[Path, Path],
+        typer.Option(metavar="SOURCE TARGET", help="Training text: plain, .gz or .xz."),
+    ],
+    source_language: Annotated[str, typer.Option("--from", help="Source language, such as en.")],
+    target_language: Annotated[str, typer.Option("--to", help="Target language, such as de.")],
+    valid: Annotated[
+        tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Validation text.")
+    ] = None,
+    test: Annotated[
+        tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Test text.")
+    ] = None,
+    vocab_size: Annotated[int, typer.Option(min=1, help="Joint BPE vocabulary.")] = 32_000,
+    subwords: Annotated[
+        Path | None, typer.Option(help="Use this subword model instead of learning one.")
+    ] = None,
+    max_length: Annotated[
+        int, typer.Option(min=1, help="Drop training pairs with more subwords on a side.")
+    ] = 250,
+    max_ratio: Annotated[
+        float | None, typer.Option(min=1, help="Drop training pairs of more unequal lengths.")
+    ] = None,
+    deduplicate: Annotated[
+        bool, typer.Option("--deduplicate", help="Drop training pairs that were there before.")
+    ] = False,
+    character_coverage: Annotated[
+        float, typer.Option(help="Share of characters kept; 0.9995 suits Japanese or Chinese.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of the sample that subwords are learned from.")] = 1,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a finished folder.")
+    ] = False,
+) -> None:
+    """Parallel text to subwords in a folder that `oaxe train` reads."""
+    from rich.console import Console
+
+    from oaxe.text.prepare import prepare
+
+    prepare(
+        out,
+        source_language=source_language,
+        target_language=target_language,
+        train=train,
+        valid=valid,
+        test=test,
+        vocab_size=vocab_size,
+        character_coverage=character_coverage,
+        max_length=max_length,
+        max_ratio=max_ratio,
+        deduplicate=deduplicate,
+        subwords=subwords,
+        seed=seed,
+        overwrite=overwrite,
+        console=Console(),
+    )
+
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: --set optim.lr=1e-4"),
+]
+
+
+@app.command()
+def train(
+    configuration: Annotated[Path, typer.Argument(help="YAML file; see `oaxe config show`.")],
+    changes: Overrides = None,
+) -> None:
+    """Train a model; the same command continues a run that was stopped.
+
+    On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe.cli train config.yaml
+    """
+    from rich.console import Console
+
+    from oaxe.config import load
+    from oaxe.training.settings import Settings
+
+    settings = load(Settings, configuration, changes or [])
+
+    from oaxe.training.run import train
+    from oaxe.training.trainer import INTERRUPTED
+
+    if train(settings, Console())["stopped"] == INTERRUPTED:
+        raise typer.Exit(1)
+
+
+@app.command()
+def translate(
+    model: Annotated[str, typer.Option(help="Run folder, model folder or name on the hub.")],
+    source: Annotated[
+        Path | None, typer.Argument(help="Text, a sentence a line; default: standard input.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Default: standard output.")
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="JSON lines with scores and all alternatives.")
+    ] = False,
+    length_candidates: Annotated[
+        int | None, typer.Option(min=1, help="nat: lengths tried for each sentence.")
+    ] = None,
+    deduplicate: Annotated[
+        bool | None, typer.Option(help="nat: collapse equal neighbours.")
+    ] = None,
+    refine_steps: Annotated[
+        int | None, typer.Option(min=1, help="nat: passes; above 1 is mask-predict.")
+    ] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="at: beam width.")] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="at: exponent of the length.")
+    ] = None,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Size of a batch.")] = 16_384,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")
+    ] = None,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
+) -> None:
+    """Translate a file, standard input, or what you type."""
+    import sys
+
+    from rich.console import Console
+
+    from oaxe.decoding.lines import load_translator, talk, translate_file
+
+    given = {
+        "length_candidates": length_candidates,
+        "deduplicate": deduplicate,
+        "refine_steps": refine_steps,
+        "beam": beam,
+        "length_penalty": length_penalty,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    translator = load_translator(model, device)
+    if source is None and sys.stdin.isatty():
+        talk(translator, Console(), **options)
+    else:
+        translate_file(
+            translator,
+            source,
+            output,
+            as_json=json,
+            batch_tokens=batch_tokens,
+            bf16=bf16,
+            **options,
+        )
+
+
+@config.command()
+def check(
+    configurations: Annotated[list[Path], typer.Argument(help="YAML files.")],
+    changes: Overrides = None,
+) -> None:
+    """Read configurations and report everything that is wrong with them."""
+    from oaxe.config import load
+    from oaxe.errors import UserError
+    from oaxe.training.settings import Settings
+
+    wrong = 0
+    for path in configurations:
+        try:
+            load(Settings, path, changes or [])
+            typer.echo(f"{path}: fine")
+        except UserError as error:
+            wrong += 1
+            typer.echo(str(error), err=True)
+    raise typer.Exit(1 if wrong else 0)
+
+
+@config.command()
+def show() -> None:
+    """Print every setting with its default and meaning, as YAML to start from."""
+    from oaxe.config import documented
+    from oaxe.training.settings import Settings
+
+    typer.echo(documented(Settings), nl=False)
+
+
+JsonPath = Annotated[
+    Path | None, typer.Option(help="Also write the figures to this file.", dir_okay=False)
+]
+
+
+def check_parent(path: Path | None) -> None:
+    """Before the work, not after it."""
+    if path is not None and not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.parent}; create it first")
+
+
 @bench.command()
 def losses(
     tokens: Annotated[int, typer.Option(min=1, help="Target tokens in the batch.")] = 131_072,
@@ -58,9 +251,7 @@ def losses(
         int | None, typer.Option(min=1, help="torch threads; default: torch's own choice.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
-    json: Annotated[
-        Path | None, typer.Option(help="Also write the figures to this file.", dir_okay=False)
-    ] = None,
+    json: JsonPath = None,
 ) -> None:
     """Matching and training step on the CPU: ours, the scipy loop, and peers that are installed.
 
@@ -68,8 +259,7 @@ def losses(
     """
     from rich.console import Console
 
-    if json is not None and not json.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {json.parent}; create it first")
+    check_parent(json)
 
     from oaxe.bench.losses import run
 
@@ -84,5 +274,39 @@ def losses(
     )
 
 
+@bench.command()
+def training(
+    configuration: Annotated[Path, typer.Argument(help="YAML file of `oaxe train`.")],
+    changes: Overrides = None,
+    updates: Annotated[int, typer.Option(min=1, help="Timed updates of each loop.")] = 50,
+    json: JsonPath = None,
+) -> None:
+    """The trainer with its data against a bare loop over one batch in memory."""
+    from rich.console import Console
+
+    check_parent(json)
+
+    from oaxe.bench.training import run
+    from oaxe.config import load
+    from oaxe.training.settings import Settings
+
+    run(load(Settings, configuration, changes or []), updates, json, Console())
+
+
+def run() -> None:
+    """The program: a user's mistake gets its message, our own a traceback."""
+    import os
+
+    from oaxe.errors import UserError
+
+    # Threads that spin while they wait make a step many times slower on cores that others use too.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    try:
+        app()
+    except UserError as error:
+        typer.secho(f"error: {error}", fg="red", err=True)
+        raise SystemExit(1) from None
+
+
 if __name__ == "__main__":
-    app()
+    run()

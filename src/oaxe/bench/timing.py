@@ -21,7 +21,7 @@ class Timing:
 
     @property
     def spread(self) -> str:
-        return f"{min(self.seconds) * 1e3:.1f} to {max(self.seconds) * 1e3:.1f}"
+        return f"{min(self.seconds) * 1e3:.0f}-{max(self.seconds) * 1e3:.0f}"
 
 
 def take_turns(

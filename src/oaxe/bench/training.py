@@ -1,0 +1,70 @@
+"""``oaxe bench training``: what the trainer adds to a bare loop over batches in memory."""
+
+import dataclasses
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from oaxe.bench.timing import environment
+from oaxe.training.ranks import join
+from oaxe.training.run import assemble
+from oaxe.training.settings import Settings
+from oaxe.training.trainer import Trainer
+
+WARM_UP = 5  # updates
+
+
+def run(settings: Settings, updates: int, json_path: Path | None, console: Console) -> None:
+    """Time updates as the trainer does them, then the same ones again, resident on the device."""
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = assemble(dataclasses.replace(settings, run=folder), join(), console)
+        waiting, seen = 0.0, []
+        loader = trainer.loader()
+        try:
+            for _ in range(WARM_UP):
+                trainer.step(next(loader))
+            started = now(trainer)
+            for _ in range(updates):
+                asked = time.perf_counter()
+                seen.append(next(loader))
+                waiting += time.perf_counter() - asked
+                trainer.step(seen[-1])
+            seconds = now(trainer) - started
+        finally:
+            loader.close()
+        started = now(trainer)
+        for update in seen:
+            trainer.step(update)
+        bare = now(trainer) - started
+    tokens = sum(update.n_target_tokens for update in seen)
+    result = {
+        "environment": environment(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "updates": updates,
+        "tokens_per_second": tokens / seconds,
+        "tokens_per_second_bare": tokens / bare,
+        "share_of_bare": bare / seconds,
+        "share_waiting_for_data": waiting / seconds,
+    }
+    table = Table(title=f"{updates} updates of {tokens / updates:,.0f} target tokens")
+    for header in ("loop", "ms/update", "target tokens/s", "share"):
+        table.add_column(header, justify="right")
+    for name, duration in (("bare, batches in memory", bare), ("trainer with its data", seconds)):
+        figures = f"{duration / updates * 1e3:.1f}", f"{tokens / duration:,.0f}"
+        table.add_row(name, *figures, f"{100 * bare / duration:.1f} %")
+    console.print(table)
+    console.print(f"waiting for data: {100 * waiting / seconds:.2f} % of the time")
+    if json_path is not None:
+        json_path.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def now(trainer: Trainer) -> float:
+    """The time when the device has done all that it was given."""
+    if trainer.ranks.device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()

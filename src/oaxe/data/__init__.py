@@ -1,0 +1,1 @@
+"""Prepared text to batches on the device."""

@@ -1,0 +1,162 @@
+"""All words at once: decoding with models that are not causal.
+
+The encoder runs once. The decoder runs once too, for all length candidates of all sentences
+together; mask-predict refinement adds passes if it is asked for.
+"""
+
+import torch
+from torch import Tensor
+
+from oaxe.decoding.hypothesis import Hypothesis, forbidden
+from oaxe.losses.arguments import kept_first
+from oaxe.model.inputs import ctc_inputs
+from oaxe.model.transformer import Encoded, Transformer
+from oaxe.text.symbols import BLANK, MASK, PAD
+
+LOGITS_AT_ONCE = 2**26  # 256 MiB in float32; the logits of a whole batch may need many times that
+
+
+@torch.no_grad()
+def translate_batch(
+    model: Transformer,
+    source: Tensor,
+    *,
+    length_candidates: int = 5,
+    deduplicate: bool = True,
+    refine_steps: int = 1,
+    remove_blanks: bool = False,
+    lengths: Tensor | None = None,
+) -> list[list[Hypothesis]]:
+    """The hypotheses of each sentence, one a length candidate, best mean log-probability first.
+
+    A CTC model (``model.upsample``) has one hypothesis a sentence: its length is a multiple of
+    the source's, repeats are collapsed, then blanks removed, and the other options do not apply.
+
+    Args:
+        model: in evaluation mode, not causal.
+        source: ``(batch, source_len)``, EOS included, PAD on the right.
+        length_candidates: how many of the most likely lengths to decode.
+        deduplicate: collapse consecutive equal tokens.
+        refine_steps: passes of the decoder. From the second on, the least likely of its own tokens
+            are masked again and predicted anew (mask-predict).
+        remove_blanks: let the model say BLANK and remove it, for models trained with AXE.
+        lengths: ``(batch, candidates)`` lengths to decode instead of predicted ones.
+    """
+    if model.causal:
+        raise ValueError("a causal model cannot predict all words at once; use beam_search")
+    if model.upsample and refine_steps != 1:
+        raise ValueError(f"a CTC model decodes in one pass, got refine_steps {refine_steps}")
+    if length_candidates < 1 or refine_steps < 1:
+        raise ValueError(
+            "length_candidates and refine_steps must be at least 1, "
+            f"got {length_candidates} and {refine_steps}"
+        )
+    encoded = model.encode(source)
+    if model.upsample:
+        inputs = ctc_inputs(source, model.upsample)
+        mask = inputs != PAD
+    else:
+        lengths = likely_lengths(encoded, length_candidates) if lengths is None else lengths
+        mask = _first(lengths.flatten(), int(lengths.max()))  # device sync
+        inputs = torch.where(mask, MASK, PAD)  # (batch * candidates, target_len)
+    places = mask.sum(1)  # (batch * candidates,)
+    may_be_blank = remove_blanks or model.upsample > 0
+    tokens, log_probs = predict(model, encoded, inputs, mask, mask, may_be_blank=may_be_blank)
+    for step in range(1, refine_steps):
+        n_masked = places * (refine_steps - step) // refine_steps
+        masked = least_likely(log_probs, mask, n_masked)
+        again, again_log_probs = predict(
+            model,
+            encoded,
+            tokens.masked_fill(masked, MASK),
+            mask,
+            masked,
+            may_be_blank=may_be_blank,
+        )
+        tokens = torch.where(masked, again, tokens)
+        log_probs = torch.where(masked, again_log_probs, log_probs)
+    scores = log_probs.sum(1) / places
+    if model.upsample:
+        keep = mask & differs_from_previous(tokens) & (tokens != BLANK)
+    else:
+        # A blank of AXE is a place left over, not a fence between two equal words as in CTC:
+        # it goes first.
+        tokens, keep = compact(tokens, mask & (tokens != BLANK))
+        if deduplicate:
+            keep = keep & differs_from_previous(tokens)
+    tokens, keep = compact(tokens, keep)
+    return _hypotheses(tokens, keep.sum(1), scores, places, source.shape[0])
+
+
+def likely_lengths(encoded: Encoded, candidates: int) -> Tensor:
+    """``(batch, candidates)``: the most likely lengths, most likely first; 0 is not among them."""
+    assert encoded.length_logits is not None
+    logits = encoded.length_logits[:, 1:]  # class 0 would be a sentence without words
+    return logits.topk(min(candidates, logits.shape[1]), dim=1).indices + 1
+
+
+def predict(
+    model: Transformer,
+    encoded: Encoded,
+    inputs: Tensor,
+    mask: Tensor,
+    where: Tensor,
+    *,
+    may_be_blank: bool,
+) -> tuple[Tensor, Tensor]:
+    """The likeliest tokens at the places ``where`` and their log-probabilities; 0 elsewhere.
+
+    Probabilities are over the words that may be said, see :func:`forbidden`. Only a slice of the
+    logits exists at any time, and the log-softmax never: log p = logit - logsumexp.
+    """
+    hidden = model.decode(inputs, mask, encoded)[where]  # (places, dim); device sync
+    never = forbidden(inputs.device, *([BLANK] if may_be_blank else []))
+    at_once = max(1, LOGITS_AT_ONCE // model.output_weight.shape[0])
+    best, log_probs = [], []
+    for part in torch.split(hidden, at_once):
+        logits = model.logits(part).float().index_fill_(1, never, float("-inf"))
+        top, token = logits.max(1)
+        best.append(token)
+        log_probs.append(top - logits.logsumexp(1))
+    zeros = torch.zeros_like(inputs)
+    return (
+        zeros.masked_scatter(where, torch.cat(best)),
+        zeros.float().masked_scatter(where, torch.cat(log_probs)),
+    )
+
+
+def least_likely(log_probs: Tensor, mask: Tensor, counts: Tensor) -> Tensor:
+    """``(rows, length)`` bool: the ``counts (rows,)`` real places of lowest log-probability."""
+    order = log_probs.masked_fill(~mask, 1.0).argsort(dim=1, stable=True)  # padding last
+    return order.argsort(1) < counts.unsqueeze(1)
+
+
+def differs_from_previous(tokens: Tensor) -> Tensor:
+    """``(rows, length)`` bool: False for a token that repeats the one before it."""
+    first = torch.ones_like(tokens[:, :1], dtype=torch.bool)
+    return torch.cat([first, tokens[:, 1:] != tokens[:, :-1]], dim=1)
+
+
+def compact(tokens: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens to keep moved to the left in their order, and the mask of where they are now."""
+    return tokens.gather(1, kept_first(keep)), _first(keep.sum(1), keep.shape[1])
+
+
+def _first(counts: Tensor, length: int) -> Tensor:
+    return torch.arange(length, device=counts.device) < counts.unsqueeze(1)
+
+
+def _hypotheses(
+    tokens: Tensor, counts: Tensor, scores: Tensor, places: Tensor, batch: int
+) -> list[list[Hypothesis]]:
+    """Rows of one sentence follow each other; sorted by score here, on the host."""
+    rows = [
+        Hypothesis(row[:count], score, length)
+        for row, count, score, length in zip(
+            tokens.tolist(), counts.tolist(), scores.tolist(), places.tolist(), strict=True
+        )
+    ]
+    k = len(rows) // batch
+    return [
+        sorted(rows[b * k : (b + 1) * k], key=lambda h: h.score, reverse=True) for b in range(batch)
+    ]

@@ -1,0 +1,226 @@
+"""A trained model with its subwords: text in, text out."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from oaxe.decoding.beam import beam_search
+from oaxe.decoding.hypothesis import Hypothesis
+from oaxe.decoding.one_pass import translate_batch
+from oaxe.decoding.pretrained import load_folder, save_folder
+from oaxe.errors import UserError
+from oaxe.model.transformer import Transformer
+from oaxe.text.subwords import Subwords
+from oaxe.text.symbols import EOS, PAD
+
+Option = bool | int | float
+# What may be asked of each kind of model, see translate_batch and beam_search.
+OPTIONS: dict[str, dict[str, Option]] = {
+    "at": {"beam": 5, "length_penalty": 1.0, "max_ratio": 2.0},
+    "nat": {
+        "length_candidates": 5,
+        "deduplicate": True,
+        "refine_steps": 1,
+        "remove_blanks": False,  # True for models trained with AXE
+    },
+    "ctc": {},
+}
+
+
+@dataclass(frozen=True)
+class Translation:
+    text: str
+    score: float  # log-probability, normalised by length
+    length: int  # places of the decoder, see Hypothesis
+
+
+class Translator:
+    """Translates text with a trained model.
+
+    Args:
+        model: a :class:`Transformer`, on the device to use.
+        subwords: those that it was trained with.
+        languages: names of source and target, for the reader.
+        decoding: options that this model should be decoded with unless :meth:`translate` is told
+            otherwise; those left out have the values of :data:`OPTIONS`.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        subwords: Subwords,
+        *,
+        languages: tuple[str, str] = ("", ""),
+        decoding: Mapping[str, Option] | None = None,
+    ) -> None:
+        self.model = model
+        self.subwords = subwords
+        self.languages = languages
+        self.decoding = changed_options(self.kind, OPTIONS[self.kind], decoding or {})
+        n_rows = model.output_weight.shape[0]
+        if n_rows != subwords.vocab_size:
+            raise UserError(
+                f"there are {subwords.vocab_size} subwords, but the model knows {n_rows}; "
+                "use the subwords that the model was trained with"
+            )
+
+    @classmethod
+    def from_pretrained(
+        cls, path: Path | str, *, device: torch.device | str = "cpu"
+    ) -> "Translator":
+        """Load what :meth:`save_pretrained` wrote: a folder, or a name on the Hugging Face hub."""
+        model, subwords, config = load_folder(path)
+        source, target = config["languages"]
+        return cls(
+            model.to(device),
+            Subwords.load(subwords),
+            languages=(source, target),
+            decoding=config["decoding"],
+        )
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Write the folder that :mod:`oaxe.decoding.pretrained` describes."""
+        description = {
+            "kind": self.kind,
+            "languages": list(self.languages),
+            "decoding": self.decoding,
+        }
+        save_folder(Path(folder), self.model, self.subwords.model, description)
+
+    @property
+    def kind(self) -> str:
+        """``"at"``: word by word; ``"nat"``: all words at once; ``"ctc"``: the latter, by CTC."""
+        if self.model.causal:
+            return "at"
+        return "ctc" if self.model.upsample else "nat"
+
+    def translate(
+        self,
+        sentences: Sequence[str],
+        *,
+        batch_tokens: int = 16384,
+        bf16: bool = False,
+        first_line: int = 1,
+        **options: Option,
+    ) -> list[str]:
+        """The best translation of each sentence, in the order of the input.
+
+        Empty lines stay empty. Sentences of more than ``model.max_length`` subwords are cut there
+        and named in a warning.
+
+        Args:
+            sentences: plain text.
+            batch_tokens: the most source tokens of a batch, padding included, times the number of
+                hypotheses that each sentence is decoded into. It changes the speed, nothing else.
+            bf16: compute in bfloat16 (autocast).
+            first_line: number of the first sentence in warnings, for input that comes in pieces.
+            **options: see :data:`OPTIONS`.
+        """
+        scored = self.translate_scored(
+            sentences, batch_tokens=batch_tokens, bf16=bf16, first_line=first_line, **options
+        )
+        return [translations[0].text for translations in scored]
+
+    def translate_scored(
+        self,
+        sentences: Sequence[str],
+        *,
+        batch_tokens: int = 16384,
+        bf16: bool = False,
+        first_line: int = 1,
+        **options: Option,
+    ) -> list[list[Translation]]:
+        """All hypotheses of each sentence with their scores, best first; see :meth:`translate`."""
+        if isinstance(sentences, str):
+            raise UserError("translate takes a list of sentences, got one string; put it in a list")
+        how = changed_options(self.kind, self.decoding, options)
+        tokens = self._tokens(sentences, first_line)
+        rows = int(how.get("beam", how.get("length_candidates", 1)))  # of a sentence
+        found = [[Hypothesis([], 0.0, 0)] for _ in sentences]
+        device = self.model.output_weight.device
+        decode = beam_search if self.kind == "at" else translate_batch
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+                for batch in batches([len(t) for t in tokens], batch_tokens // rows):
+                    source = padded([tokens[i] for i in batch]).to(device)
+                    hypotheses = decode(self.model, source, **how)  # type: ignore[arg-type]
+                    for i, of_sentence in zip(batch, hypotheses, strict=True):
+                        found[i] = of_sentence
+        finally:
+            self.model.train(was_training)
+        texts = iter(self.subwords.decode([h.tokens for hs in found for h in hs]))
+        return [[Translation(next(texts), h.score, h.length) for h in hs] for hs in found]
+
+    def _tokens(self, sentences: Sequence[str], first_line: int) -> list[list[int]]:
+        """Subwords with EOS behind; nothing at all for an empty line."""
+        limit = self.model.max_length
+        tokens = self.subwords.encode([sentence.strip() for sentence in sentences])
+        long = [(n, len(t)) for n, t in enumerate(tokens, first_line) if len(t) > limit]
+        if long:
+            names = ", ".join(f"line {number} ({length})" for number, length in long[:10])
+            more = f" and {len(long) - 10} more" if len(long) > 10 else ""
+            warnings.warn(
+                f"cut after {limit} subwords, the most this model can read: {names}{more}. "
+                "Split these sentences to translate all of them",
+                stacklevel=4,
+            )
+        return [[*t[:limit], EOS] if t else [] for t in tokens]
+
+
+def batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+    """Indices of all sentences that are not empty, in batches of similar length, longest first.
+
+    A batch has at most ``max_tokens`` with its padding, or is a single sentence. The longest come
+    first, so that memory runs out at once or never.
+
+    Example:
+        >>> list(batches([2, 9, 0, 3, 2], 6))
+        [[1], [3, 0], [4]]
+    """
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if lengths[i] == 0:
+            break
+        if batch and lengths[batch[0]] * (len(batch) + 1) > max_tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def padded(tokens: Sequence[Sequence[int]]) -> Tensor:
+    """``(batch, longest)``, PAD on the right."""
+    return pad_sequence([torch.tensor(t) for t in tokens], batch_first=True, padding_value=PAD)
+
+
+def changed_options(
+    kind: str, defaults: Mapping[str, Option], changes: Mapping[str, Option]
+) -> dict[str, Option]:
+    """The defaults with the changes; an error that names every change that cannot be."""
+    problems = []
+    for name, value in changes.items():
+        if name not in defaults:
+            close = get_close_matches(name, defaults, 1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {sorted(defaults)}"
+            problems.append(f"{name} is no option of a model of kind {kind!r}; {hint}")
+            continue
+        wanted = type(defaults[name])
+        allowed = (int, float) if wanted is float else (wanted,)
+        if not isinstance(value, allowed) or (isinstance(value, bool) and wanted is not bool):
+            problems.append(f"{name} must be {wanted.__name__}, got {value!r}")
+        elif wanted is int and value < 1:
+            problems.append(f"{name} must be at least 1, got {value}")
+        elif wanted is float and not 0 <= value < float("inf"):
+            problems.append(f"{name} must be finite and not negative, got {value}")
+    if problems:
+        raise UserError("\n".join(problems))
+    return {**defaults, **changes}

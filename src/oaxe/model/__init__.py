@@ -1,0 +1,1 @@
+"""The Transformer, and what its decoder is given to read."""

@@ -1,0 +1,327 @@
+"""One Transformer for all: causal, it is the autoregressive model; with full attention, the CMLM.
+
+Following the CMLM: GELU, learned positions, one embedding for source, target and output. A LENGTH
+symbol goes in front of the source and its final state predicts the length of the target.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypedDict
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oaxe.text.symbols import LENGTH, PAD
+
+Norm = Literal["post", "pre"]
+Pair = tuple[Tensor, Tensor]  # keys and values, (batch, heads, length, dim / heads) each
+
+
+class Size(TypedDict):
+    dim: int
+    ffn: int
+    heads: int
+    encoder_layers: int
+    decoder_layers: int
+
+
+SIZES: dict[str, Size] = {
+    "tiny": Size(dim=128, ffn=512, heads=4, encoder_layers=2, decoder_layers=2),
+    "small": Size(dim=256, ffn=1024, heads=4, encoder_layers=3, decoder_layers=3),
+    "base": Size(dim=512, ffn=2048, heads=8, encoder_layers=6, decoder_layers=6),
+    "big": Size(dim=1024, ffn=4096, heads=16, encoder_layers=6, decoder_layers=6),
+    # As fast as an autoregressive model gets at nearly the quality of "base".
+    "12-1": Size(dim=512, ffn=2048, heads=8, encoder_layers=12, decoder_layers=1),
+}
+
+
+class Encoded(NamedTuple):
+    hidden: Tensor  # (batch, source_len, dim), LENGTH included where there is one
+    mask: Tensor  # (batch, source_len) bool
+    length_logits: Tensor | None  # (batch, max_length + 1): class n is a target of n tokens
+
+
+@dataclass
+class LayerCache:
+    """Keys and values that a causal decoder layer need not compute again."""
+
+    source: Pair
+    own: Pair | None = None
+
+    @property
+    def length(self) -> int:
+        return 0 if self.own is None else self.own[0].shape[2]
+
+    def extend(self, new: Pair) -> Pair:
+        if self.own is not None:
+            new = torch.cat([self.own[0], new[0]], 2), torch.cat([self.own[1], new[1]], 2)
+        self.own = new
+        return new
+
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
+        """Row i continues what row ``rows[i]`` was; the same for sentences, if they change."""
+        if self.own is not None:
+            self.own = self.own[0][rows], self.own[1][rows]
+        if sentences is not None:
+            self.source = self.source[0][sentences], self.source[1][sentences]
+
+
+class Attention(nn.Module):
+    """Multi-head attention, to the sequence itself or to keys and values computed before."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(dim, dim)
+        self.key_value = nn.Linear(dim, 2 * dim)
+        self.output = nn.Linear(dim, dim)
+
+    def keys_values(self, x: Tensor) -> Pair:
+        batch, length, dim = x.shape
+        both = self.key_value(x).view(batch, length, 2 * self.heads, dim // self.heads)
+        keys, values = both.transpose(1, 2).chunk(2, dim=1)  # (batch, heads, length, dim / heads)
+        return keys, values
+
+    def forward(
+        self,
+        x: Tensor,  # (rows, length, dim)
+        mask: Tensor | None,  # (batch, keys) bool; None: all of them, but see causal
+        source: Pair | None = None,
+        cache: LayerCache | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        if source is None:
+            keys, values = self.keys_values(x)
+            if cache is not None:
+                keys, values = cache.extend((keys, values))
+        else:
+            keys, values = source
+        # Several rows of x may share one source sentence (beams, length candidates). Nothing in
+        # attention to the source depends on the row, so they are just more queries of it.
+        batch, heads, _, head_dim = keys.shape
+        queries = self.query(x).view(batch, -1, heads, head_dim).transpose(1, 2)
+        attended = F.scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            attn_mask=None if mask is None else mask[:, None, None, :],
+            is_causal=causal,
+        )
+        out: Tensor = self.output(attended.transpose(1, 2).reshape(x.shape))
+        return out
+
+
+class FeedForward(nn.Module):
+    def __init__(self, dim: int, ffn: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(dim, ffn)
+        self.output = nn.Linear(ffn, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.output(F.gelu(self.inner(x)))
+        return out
+
+
+class Residual(nn.Module):
+    """x + dropout(sublayer(x)), normalised after the sum (post) or before the sublayer (pre)."""
+
+    def __init__(self, sublayer: nn.Module, dim: int, dropout: float, norm: Norm) -> None:
+        super().__init__()
+        self.sublayer = sublayer
+        self.norm = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+        self.pre = norm == "pre"
+
+    def forward(self, x: Tensor, *arguments: Any) -> Tensor:
+        if self.pre:
+            out: Tensor = x + self.dropout(self.sublayer(self.norm(x), *arguments))
+        else:
+            out = self.norm(x + self.dropout(self.sublayer(x, *arguments)))
+        return out
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, dim: int, ffn: int, heads: int, dropout: float, norm: Norm) -> None:
+        super().__init__()
+        self.attention = Residual(Attention(dim, heads), dim, dropout, norm)
+        self.feed_forward = Residual(FeedForward(dim, ffn), dim, dropout, norm)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        out: Tensor = self.feed_forward(self.attention(x, mask))
+        return out
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, dim: int, ffn: int, heads: int, dropout: float, norm: Norm) -> None:
+        super().__init__()
+        self.attention = Residual(Attention(dim, heads), dim, dropout, norm)
+        self.source_attention = Residual(Attention(dim, heads), dim, dropout, norm)
+        self.feed_forward = Residual(FeedForward(dim, ffn), dim, dropout, norm)
+
+    def source_keys_values(self, encoded: Encoded) -> Pair:
+        attention = self.source_attention.sublayer
+        assert isinstance(attention, Attention)
+        return attention.keys_values(encoded.hidden)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        encoded: Encoded,
+        cache: LayerCache | None,
+        causal: bool,
+    ) -> Tensor:
+        source = self.source_keys_values(encoded) if cache is None else cache.source
+        x = self.attention(x, mask, None, cache, causal)
+        out: Tensor = self.feed_forward(self.source_attention(x, encoded.mask, source))
+        return out
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder. Sequences are padded with PAD on the right.
+
+    Args:
+        vocab_size: ids of the joint vocabulary.
+        dim, ffn, heads, encoder_layers, decoder_layers: see :data:`SIZES`.
+        dropout: on embeddings and on the output of every sublayer.
+        norm: layer normalisation after (``"post"``) or before (``"pre"``) each sublayer.
+        max_length: the most tokens of a sentence on either side, LENGTH, BOS and EOS not counted.
+        causal: True for the autoregressive model, False for models that predict all words at once.
+        upsample: 0, or for CTC the number of places that the decoder has for each source token;
+            such a model needs no LENGTH and predicts none.
+
+    Example:
+        >>> model = Transformer(vocab_size=50, **SIZES["tiny"], max_length=20, causal=False)
+        >>> encoded = model.encode(torch.tensor([[9, 8, 7]]))
+        >>> inputs = torch.tensor([[4, 4]])  # two masks
+        >>> model.logits(model.decode(inputs, inputs != 0, encoded)).shape
+        torch.Size([1, 2, 50])
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        dim: int,
+        ffn: int,
+        heads: int,
+        encoder_layers: int,
+        decoder_layers: int,
+        max_length: int,
+        causal: bool,
+        dropout: float = 0.1,
+        norm: Norm = "post",
+        upsample: int = 0,
+    ) -> None:
+        arguments = dict(locals())
+        super().__init__()
+        # Enough to build the same model again: Transformer(**model.architecture).
+        self.architecture = {n: v for n, v in arguments.items() if n not in ("self", "__class__")}
+        if dim % heads:
+            raise ValueError(f"dim must be a multiple of heads, got dim {dim} and {heads} heads")
+        if norm not in ("post", "pre"):
+            raise ValueError(f'norm must be "post" or "pre", got {norm!r}')
+        if causal and upsample:
+            raise ValueError(f"a causal model has no places to upsample, got upsample {upsample}")
+        self.max_length, self.causal, self.upsample = max_length, causal, upsample
+        self.tokens = nn.Embedding(vocab_size, dim)
+        # Two more than max_length: LENGTH or BOS in front, EOS behind.
+        n_places = upsample * (max_length + 1) if upsample else max_length + 2
+        self.source_positions = nn.Embedding(max_length + 2, dim)
+        self.target_positions = nn.Embedding(n_places, dim)
+        self.source_norm, self.target_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+        layer = (dim, ffn, heads, dropout, norm)
+        self.encoder = nn.ModuleList(EncoderLayer(*layer) for _ in range(encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(*layer) for _ in range(decoder_layers))
+        # Post-norm layers end normalised; the sum that pre-norm layers build up does not.
+        pre = norm == "pre"
+        self.encoder_norm = nn.LayerNorm(dim) if pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(dim) if pre else nn.Identity()
+        predicts_length = not causal and not upsample
+        self.length = nn.Linear(dim, max_length + 1) if predicts_length else None
+        self.apply(_initialise)
+
+    def encode(self, source: Tensor) -> Encoded:
+        """``source (batch, source_len)``, EOS included; LENGTH is put in front here."""
+        if self.length is not None:
+            source = F.pad(source, (1, 0), value=LENGTH)
+        mask = source != PAD
+        x = self._embed(source, self.source_positions, self.source_norm)
+        for layer in self.encoder:
+            x = layer(x, mask)
+        x = self.encoder_norm(x)
+        return Encoded(x, mask, None if self.length is None else self.length(x[:, 0]))
+
+    def decode(
+        self,
+        inputs: Tensor,
+        mask: Tensor,
+        encoded: Encoded,
+        cache: list[LayerCache] | None = None,
+    ) -> Tensor:
+        """The last hidden states, ``(rows, length, dim)``.
+
+        Args:
+            inputs: ``(rows, length)``. ``rows`` is a multiple k of the sentences that were encoded:
+                rows 0..k-1 belong to the first, and so on.
+            mask: ``(rows, length)`` bool, False for padding.
+            encoded: what :meth:`encode` returned.
+            cache: of :meth:`new_cache`, for a causal model. ``inputs`` then holds only what comes
+                after all that was decoded with this cache before; one token, after the first call.
+        """
+        before = cache[0].length if cache else 0
+        x = self._embed(inputs, self.target_positions, self.target_norm, before)
+        # What is padded on the right lies in the future of every real token, so a causal decoder
+        # needs no other mask; and a token that comes alone after a cache has no future.
+        causal = self.causal and before == 0
+        own_mask = None if self.causal else mask
+        for number, layer in enumerate(self.decoder):
+            x = layer(x, own_mask, encoded, cache[number] if cache else None, causal)
+        out: Tensor = self.decoder_norm(x)
+        return out
+
+    def new_cache(self, encoded: Encoded) -> list[LayerCache]:
+        """An empty cache; the keys and values of the source are computed here, once."""
+        caches = []
+        for layer in self.decoder:
+            assert isinstance(layer, DecoderLayer)
+            caches.append(LayerCache(layer.source_keys_values(encoded)))
+        return caches
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """``(..., dim)`` to ``(..., vocab)``."""
+        return F.linear(hidden, self.output_weight)
+
+    def forward(self, source: Tensor, inputs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Hidden states ``(batch, length, dim)`` and the logits of the length, for training."""
+        encoded = self.encode(source)
+        return self.decode(inputs, mask, encoded), encoded.length_logits
+
+    @property
+    def output_weight(self) -> Tensor:
+        """``(vocab, dim)``: the embedding is also the output projection."""
+        return self.tokens.weight
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def _embed(
+        self, tokens: Tensor, positions: nn.Embedding, norm: nn.Module, start: int = 0
+    ) -> Tensor:
+        end = start + tokens.shape[1]
+        if end > positions.num_embeddings:
+            raise ValueError(
+                f"a sequence of {end} tokens does not fit into {positions.num_embeddings} "
+                f"positions; max_length is {self.max_length}"
+            )
+        out: Tensor = self.dropout(norm(self.tokens(tokens) + positions.weight[start:end]))
+        return out
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)

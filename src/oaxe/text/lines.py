@@ -1,0 +1,126 @@
+"""Reading parallel text, plain or compressed, strictly: nothing is mended, nothing is skipped.
+
+A line ends at a line feed, or at a carriage return and a line feed; any other "line break" of
+Unicode is a character of the sentence. Whatever cannot be read is an error with file and line.
+"""
+
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from oaxe.errors import UserError
+
+LINE_LIMIT = 1 << 20  # bytes; more is no sentence, and would let memory grow with the file
+CHUNK_PAIRS = 8192
+CHUNK_BYTES = 1 << 24  # a chunk ends here too, so that long lines need no more memory
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+OPENERS: dict[str, Callable[[BinaryIO], Any]] = {
+    ".gz": lambda file: gzip.GzipFile(fileobj=file),
+    ".xz": lzma.LZMAFile,
+}
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some consecutive pairs of two parallel files."""
+
+    first_line: int  # counted from 1
+    sources: list[str]
+    targets: list[str]
+    position: int  # bytes read so far from both files as they are on disk, for a progress bar
+
+
+class Lines:
+    """The lines of a file (plain, ``.gz`` or ``.xz``) one by one, with the number of the last."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.number = 0
+        try:
+            self._disk = path.open("rb")
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}; check the path") from error
+        opened = OPENERS.get(path.suffix)
+        self._text = io.BufferedReader(opened(self._disk)) if opened else self._disk
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._text.close()
+        self._disk.close()
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file on disk that have been read."""
+        return self._disk.tell()
+
+    def read(self) -> str | None:
+        """The next line without its end, or None after the last one."""
+        try:
+            line = self._text.readline(LINE_LIMIT + 2)
+        except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+            raise UserError(
+                f"{self.path} cannot be read after line {self.number}: {error}; "
+                "the file is damaged or not what its ending says: fetch or compress it again"
+            ) from error
+        if not line:
+            return None
+        self.number += 1
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        if len(line) > LINE_LIMIT:
+            raise self._error(
+                f"is longer than {LINE_LIMIT:,} bytes; the file needs one sentence a line"
+            )
+        if self.number == 1 and line.startswith(BYTE_ORDER_MARK):
+            raise self._error("starts with a byte order mark; save the file as UTF-8 without it")
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            raise self._error(
+                f"is not UTF-8: byte {line[error.start]:#04x} at position {error.start}; "
+                "convert the file (iconv -t UTF-8) or correct the line, in both files alike"
+            ) from error
+
+    def count_rest(self) -> int:
+        """The number of lines of the whole file; reads to its end."""
+        while self.read() is not None:
+            pass
+        return self.number
+
+    def _error(self, what: str) -> UserError:
+        return UserError(f"{self.path}, line {self.number} {what}")
+
+
+def read_parallel(source: Path, target: Path) -> Iterator[Chunk]:
+    """Pairs of lines in chunks of bounded size.
+
+    Raises:
+        UserError: a file is missing, damaged, empty or not UTF-8, or the files are not parallel.
+    """
+    with Lines(source) as left, Lines(target) as right:
+        first, sources, targets, size = 1, list[str](), list[str](), 0
+        while True:
+            a, b = left.read(), right.read()
+            if a is None or b is None:
+                break
+            sources.append(a)
+            targets.append(b)
+            size += len(a) + len(b)
+            if len(sources) == CHUNK_PAIRS or size >= CHUNK_BYTES:
+                yield Chunk(first, sources, targets, left.position + right.position)
+                first, sources, targets, size = first + len(sources), [], [], 0
+        if a is not None or b is not None:
+            raise UserError(
+                f"{source} has {left.count_rest():,} lines, {target} has {right.count_rest():,}; "
+                "parallel files need as many lines: line n of one translates line n of the other"
+            )
+        if left.number == 0:
+            raise UserError(f"{source} and {target} are empty; give files with one sentence a line")
+        if sources:
+            yield Chunk(first, sources, targets, left.position + right.position)

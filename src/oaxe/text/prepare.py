@@ -1,0 +1,253 @@
+"""From parallel text to a prepared folder: one joint vocabulary and memory-mapped token arrays.
+
+Every file is streamed: memory holds a chunk of lines and the sample that subwords are learned
+from, whatever the size of the corpus. The layout of the folder is in :mod:`oaxe.text.manifest`.
+"""
+
+import random
+import shutil
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from oaxe.errors import UserError
+from oaxe.text.duplicates import Duplicates
+from oaxe.text.encode import describe, encode_split
+from oaxe.text.lines import read_parallel
+from oaxe.text.manifest import (
+    FORMAT,
+    MANIFEST,
+    SIDES,
+    SPLITS,
+    SUBWORDS,
+    Checksum,
+    Manifest,
+    checksum,
+    read_manifest,
+    split_files,
+    verify,
+    write_manifest,
+)
+from oaxe.text.subwords import Subwords, train_subwords
+from oaxe.text.symbols import SYMBOLS
+
+SAMPLE_PAIRS = 500_000  # subwords are learned from at most so many pairs
+SAMPLE_CHARACTERS = 2_000  # of a line; longer ones are not sampled
+SCRATCH = ".unfinished"
+OUTPUTS = (MANIFEST, SUBWORDS, *chain.from_iterable(map(split_files, SPLITS)))
+
+Pair = tuple[Path, Path]
+
+
+def prepare(
+    out: Path,
+    *,
+    source_language: str,
+    target_language: str,
+    train: Pair,
+    valid: Pair | None = None,
+    test: Pair | None = None,
+    vocab_size: int = 32_000,
+    character_coverage: float = 1.0,
+    max_length: int | None = 250,
+    max_ratio: float | None = None,
+    deduplicate: bool = False,
+    subwords: Path | None = None,
+    seed: int = 1,
+    overwrite: bool = False,
+    console: Console | None = None,
+) -> Manifest:
+    """Make the folder ``out`` from parallel files (plain, ``.gz`` or ``.xz``).
+
+    Only training pairs are filtered by length, ratio and repetition. Pairs with a blank side are
+    dropped from every split. All drops are counted in the manifest, with their first lines.
+
+    A finished folder is left alone: with the same options and files it is returned as it is, with
+    others it is an error unless ``overwrite``. An interrupted run leaves a folder without manifest.
+
+    Args:
+        train: source and target file; also ``valid`` and ``test``.
+        vocab_size: pieces of the joint BPE vocabulary, learned from up to 500,000 training pairs.
+        character_coverage: see :func:`oaxe.text.subwords.train_subwords`.
+        max_length: drop training pairs with more tokens than this on a side; None keeps all.
+        max_ratio: drop training pairs whose longer side has more than so many times the tokens of
+            the shorter; None keeps all.
+        deduplicate: keep only the first of equal training pairs (equal up to NFKC and spaces).
+        subwords: use this model and learn none; ``vocab_size`` and ``character_coverage`` are then
+            those of the model.
+        seed: of the sample of pairs.
+        overwrite: replace a finished folder.
+        console: where progress and a summary are shown; None is silent.
+
+    Raises:
+        UserError: an option is impossible, a file cannot be used, or nothing is left.
+    """
+    check_options(out, vocab_size, character_coverage, max_length, max_ratio)
+    console = console or Console(quiet=True)
+    given = zip(SPLITS, (train, valid, test), strict=True)
+    pairs = {split: pair for split, pair in given if pair is not None}
+    inputs = {
+        f"{split}.{side}": input_checksum(path)
+        for split, pair in pairs.items()
+        for side, path in zip(SIDES, pair, strict=True)
+    }
+    shared = None
+    if subwords is not None:
+        shared = Subwords.load(subwords)
+        inputs[SUBWORDS] = input_checksum(subwords)
+    options: dict[str, Any] = {
+        "source_language": source_language,
+        "target_language": target_language,
+        "vocab_size": shared.vocab_size if shared else vocab_size,
+        "character_coverage": None if shared else character_coverage,
+        "max_length": max_length,
+        "max_ratio": max_ratio,
+        "deduplicate": deduplicate,
+        "seed": seed,
+    }
+    for path in chain(*pairs.values()):
+        if path.resolve().parent == out.resolve() and path.name in OUTPUTS:
+            raise UserError(f"{path} would be overwritten; prepare into another folder")
+    if (out / MANIFEST).exists() and not overwrite:
+        manifest = finished(out, options, inputs)
+        console.print(f"{out} is already prepared with these options and files: nothing to do")
+        return manifest
+
+    clear(out)
+    scratch = out / SCRATCH
+    scratch.mkdir(parents=True)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        duplicates = Duplicates(scratch) if deduplicate else None
+        if shared is None or duplicates:
+            sample = scan(train, duplicates, seed, follow(progress, "reading train", train))
+        if shared is None:
+            task = progress.add_task("learning subwords", total=None)
+            shared = train_subwords(
+                sample, out / SUBWORDS, vocab_size, character_coverage=character_coverage
+            )
+            progress.update(task, total=1, completed=1)
+        else:
+            (out / SUBWORDS).write_bytes(shared.model)
+        sample = []  # frees the memory
+        filters: dict[str, Any] = {
+            "max_length": max_length,
+            "max_ratio": max_ratio,
+            "repeats": duplicates.repeats() if duplicates else None,
+        }
+        splits = {}
+        for split, pair in pairs.items():
+            advance = follow(progress, f"encoding {split}", pair)
+            only = filters if split == "train" else {"keep_text": True}
+            splits[split] = encode_split(out, split, pair, shared, advance=advance, **only)
+    shutil.rmtree(scratch)
+    names = [SUBWORDS, *chain.from_iterable(map(split_files, splits))]
+    manifest = Manifest(
+        format=FORMAT,
+        source_language=source_language,
+        target_language=target_language,
+        vocab_size=shared.vocab_size,
+        options=options,
+        inputs=inputs,
+        splits=splits,
+        files={name: checksum(out / name) for name in names},
+    )
+    write_manifest(out, manifest)
+    summarise(manifest, console)
+    return manifest
+
+
+def check_options(
+    out: Path,
+    vocab_size: int,
+    character_coverage: float,
+    max_length: int | None,
+    max_ratio: float | None,
+) -> None:
+    """Raises UserError with all impossible options at once."""
+    wrong = []
+    if out.exists() and not out.is_dir():
+        wrong.append(f"{out} is a file; give a folder to write to")
+    if vocab_size <= len(SYMBOLS):
+        wrong.append(f"the vocabulary size is {vocab_size}; it must be above {len(SYMBOLS)}")
+    if not 0.9 <= character_coverage <= 1:
+        wrong.append(f"the character coverage is {character_coverage}; it must be in [0.9, 1]")
+    if max_length is not None and max_length < 1:
+        wrong.append(f"the length limit is {max_length}; it must be 1 or more, or none")
+    if max_ratio is not None and not max_ratio >= 1:
+        wrong.append(f"the ratio limit is {max_ratio}; it must be 1 or more, or none")
+    if wrong:
+        raise UserError("; ".join(wrong))
+
+
+def input_checksum(path: Path) -> Checksum:
+    try:
+        return checksum(path)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; check the path") from error
+
+
+def finished(out: Path, options: dict[str, Any], inputs: dict[str, Checksum]) -> Manifest:
+    """The manifest of a folder that is whole and was made from the same options and files."""
+    manifest = read_manifest(out)
+    new, old = options | inputs, manifest.options | manifest.inputs
+    other = [name for name in sorted(new.keys() | old.keys()) if new.get(name) != old.get(name)]
+    if other:
+        changes = ", ".join(f"{name} (was {old.get(name)}, is {new.get(name)})" for name in other)
+        raise UserError(
+            f"{out} was prepared from something else: {changes}; "
+            "choose another folder, or replace this one with overwrite"
+        )
+    verify(out, manifest, manifest.files)
+    return manifest
+
+
+def clear(out: Path) -> None:
+    """Remove what a run writes, the manifest first, and nothing else."""
+    for name in OUTPUTS:
+        (out / name).unlink(missing_ok=True)
+    if (out / SCRATCH).exists():  # of a run that was killed
+        shutil.rmtree(out / SCRATCH)
+
+
+def follow(progress: Progress, title: str, pair: Pair) -> Callable[[int], None]:
+    """A bar over the bytes of two files."""
+    task = progress.add_task(title, total=sum(path.stat().st_size for path in pair))
+    return lambda position: progress.update(task, completed=position)
+
+
+def scan(
+    pair: Pair, duplicates: Duplicates | None, seed: int, advance: Callable[[int], None]
+) -> list[str]:
+    """A uniform sample of the lines (pairs stay together), and all pairs into ``duplicates``."""
+    rng = random.Random(seed)
+    sample: list[str] = []  # source, target, source, target, ...
+    seen = 0
+    for chunk in read_parallel(*pair):
+        for source, target in zip(chunk.sources, chunk.targets, strict=True):
+            if max(len(source), len(target)) > SAMPLE_CHARACTERS:
+                continue
+            seen += 1
+            if seen <= SAMPLE_PAIRS:
+                sample += source, target
+            elif (place := rng.randrange(seen)) < SAMPLE_PAIRS:
+                sample[2 * place : 2 * place + 2] = source, target
+        if duplicates:
+            duplicates.add(chunk.sources, chunk.targets)
+        advance(chunk.position)
+    return sample
+
+
+def summarise(manifest: Manifest, console: Console) -> None:
+    for name, split in manifest.splits.items():
+        console.print(
+            f"{name}: {split.pairs:,} pairs, {split.tokens[0]:,} + {split.tokens[1]:,} tokens, "
+            f"{sum(split.unknown):,} unknown",
+            highlight=False,
+        )
+        if split.dropped:
+            files = " and ".join(split.files)
+            console.print(f"  dropped from {files}: {describe(split.dropped)}", highlight=False)

@@ -1,0 +1,125 @@
+"""One joint vocabulary of subwords for both languages: SentencePiece BPE with our symbols."""
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+
+from oaxe.errors import UserError
+from oaxe.text.symbols import BOS, EOS, PAD, SYMBOLS, UNK
+
+
+class Subwords:
+    """Text to token ids and back.
+
+    The model brings text to NFKC and single spaces by itself. A character that it has never seen
+    becomes UNK; the names of the symbols (``<mask>``) in a text are ordinary characters.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self._processor = SentencePieceProcessor(model_proto=model)
+        self.vocab_size: int = self._processor.get_piece_size()
+
+    @classmethod
+    def load(cls, path: Path) -> "Subwords":
+        """Raises UserError if the file is missing or not a model with our symbols."""
+        try:
+            model = path.read_bytes()
+        except OSError as error:
+            raise UserError(
+                f"cannot read the subword model {path}: {error.strerror}; "
+                "it is the subwords.model of a folder made by 'oaxe prepare'"
+            ) from error
+        try:
+            subwords = cls(model)
+            names = tuple(subwords.piece(i) for i in range(len(SYMBOLS)))
+        except (RuntimeError, IndexError) as error:
+            raise UserError(f"{path} is not a SentencePiece model, or damaged: {error}") from error
+        if names != SYMBOLS:
+            raise UserError(
+                f"{path} is not a subword model of this package: its first pieces are "
+                f"{' '.join(names)}, they must be {' '.join(SYMBOLS)}; make one with 'oaxe prepare'"
+            )
+        return subwords
+
+    def encode(self, sentences: Sequence[str]) -> list[list[int]]:
+        """Token ids of each sentence, without BOS and EOS."""
+        ids: list[list[int]] = self._processor.encode(list(sentences))
+        return ids
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each list of ids; special symbols, UNK among them, leave no trace."""
+        words = [[int(i) for i in row if i >= len(SYMBOLS)] for row in ids]
+        texts: list[str] = self._processor.decode(words)
+        return texts
+
+    def piece(self, token: int) -> str:
+        name: str = self._processor.id_to_piece(token)
+        return name
+
+
+def train_subwords(
+    sentences: Iterable[str], path: Path, vocab_size: int, *, character_coverage: float = 1.0
+) -> Subwords:
+    """Learn a BPE vocabulary from all the sentences (in memory: give a sample) and write it.
+
+    The same sentences in the same order give the same file.
+
+    Args:
+        sentences: of both languages.
+        path: of the model file to write.
+        vocab_size: number of pieces, the special symbols included.
+        character_coverage: share of all characters of the text that get a piece; below 1 the
+            rarest become UNK and leave room for more merges.
+
+    Raises:
+        UserError: the text has too few different pieces, or too many characters, for
+            ``vocab_size``; the message names a size that works.
+    """
+    model = io.BytesIO()
+    try:
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            character_coverage=character_coverage,
+            normalization_rule_name="nfkc",
+            pad_id=PAD,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+            pad_piece=SYMBOLS[PAD],
+            bos_piece=SYMBOLS[BOS],
+            eos_piece=SYMBOLS[EOS],
+            unk_piece=SYMBOLS[UNK],
+            # Control symbols never match text; they take the ids after UNK, in this order.
+            control_symbols=list(SYMBOLS[UNK + 1 :]),
+            max_sentence_length=1 << 20,  # its default leaves out long lines without a word
+            num_threads=16,  # stored in the model: a fixed number keeps the file the same
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise UserError(explain(str(error), vocab_size)) from error
+    path.write_bytes(model.getvalue())
+    return Subwords(model.getvalue())
+
+
+def explain(message: str, vocab_size: int) -> str:
+    """SentencePiece's message in words that say what to do."""
+    if most := re.search(r"too high .*<= (\d+)", message):
+        return (
+            f"the text is too small for a vocabulary of {vocab_size:,} subwords: "
+            f"set the vocabulary size to {most[1]} or less"
+        )
+    if least := re.search(r"required_chars\. \d+ vs (\d+)", message):
+        return (
+            f"a vocabulary of {vocab_size:,} subwords is too small for the characters of the text: "
+            f"set the vocabulary size to {least[1]} or more, or the character coverage below 1"
+        )
+    if "sentences_.empty()" in message:
+        return "there is no text to learn subwords from: every line is blank"
+    return f"SentencePiece could not learn a vocabulary of {vocab_size:,} subwords: {message}"

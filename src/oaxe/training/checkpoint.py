@@ -1,0 +1,191 @@
+"""Checkpoints that survive a kill at any moment, a full disk and a flipped bit.
+
+A checkpoint is a folder ``step-00001000`` of safetensors and JSON files and a manifest with the
+size and CRC32 of each. It is written under a temporary name, synced, and renamed: a folder with
+that name is complete or it does not exist. Nothing is ever unpickled.
+"""
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from oaxe.errors import UserError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+@dataclass
+class Position:
+    """Where a run stands: all that its checkpoints hold besides tensors."""
+
+    step: int = 0
+    epoch: int = 0  # of the next update
+    update: int = 0  # of the next update, in that epoch
+    seconds: float = 0.0  # spent on updates; not on validating and saving
+    best: list[dict[str, float]] = field(default_factory=list)  # {"step", "bleu"}, best first
+    validations_without_gain: int = 0
+    validation_due: bool = False  # interrupted before the validation that belongs to this step
+    logged_seconds: float = 0.0  # at the last record of training
+    sums: list[float] = field(default_factory=list)  # STATS since that record, over all ranks
+
+
+class DamagedError(Exception):
+    """A checkpoint that is not what was written; the message says how."""
+
+
+def save_checkpoint(
+    folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]
+) -> Path:
+    """Write ``folder/step-<step>`` with one safetensors file for each entry of ``tensors``."""
+    final = folder / f"step-{step:08d}"
+    temporary, outdated = folder / f".{final.name}.tmp", folder / f".{final.name}.old.tmp"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        files = {f"{name}.safetensors": save(_plain(group)) for name, group in tensors.items()}
+        files["state.json"] = json.dumps(state, indent=1).encode()
+        sums = {
+            name: {"bytes": len(data), "crc32": zlib.crc32(data)} for name, data in files.items()
+        }
+        manifest = {"format": FORMAT, "step": step, "files": sums}
+        files[MANIFEST] = json.dumps(manifest, indent=1).encode()
+        for name, data in files.items():
+            _write_synced(temporary / name, data)
+        _sync_folder(temporary)
+        if final.exists():  # a folder cannot replace another in one step
+            shutil.rmtree(outdated, ignore_errors=True)
+            final.rename(outdated)
+        temporary.rename(final)
+        _sync_folder(folder)
+        shutil.rmtree(outdated, ignore_errors=True)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        good = [path.name for path in checkpoints(folder)]
+        kept = f"{good[-1]} is intact" if good else "there is no earlier one"
+        raise UserError(
+            f"could not write checkpoint {final}: {error.strerror}; {kept}. "
+            "Make room and run the same command again"
+        ) from error
+    return final
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """Tensors and state of a checkpoint whose files are as its manifest says; or DamagedError."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        if manifest["format"] != FORMAT:
+            raise DamagedError(f"format {manifest['format']}, this version reads {FORMAT}")
+        files = {}
+        for name, expected in manifest["files"].items():
+            data = files[name] = (path / name).read_bytes()
+            if len(data) != expected["bytes"]:
+                raise DamagedError(f"{name} has {len(data)} bytes instead of {expected['bytes']}")
+            if zlib.crc32(data) != expected["crc32"]:
+                raise DamagedError(f"{name} does not match its checksum")
+        state = json.loads(files.pop("state.json"))
+        # From the bytes that were verified: tensors that map the file would change with it.
+        return {name.removesuffix(".safetensors"): load(files[name]) for name in files}, state
+    except FileNotFoundError as error:
+        raise DamagedError(f"{Path(error.filename).name} is missing") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        raise DamagedError(f"{type(error).__name__}: {error}") from None
+
+
+def load_newest(
+    folder: Path, warn: Callable[[str], None]
+) -> tuple[Path, dict[str, dict[str, Tensor]], dict[str, Any]] | None:
+    """The newest checkpoint that is whole; warns of newer ones that are not.
+
+    None if there are no checkpoints; if there are and none is whole, that is an error: to start
+    anew, after what may have been weeks, is for the user to decide.
+    """
+    damaged = []
+    for path in reversed(checkpoints(folder)):
+        try:
+            return path, *load_checkpoint(path)
+        except DamagedError as error:
+            damaged.append(f"checkpoint {path} is damaged: {error}")
+            warn(f"{damaged[-1]}; trying the one before it")
+    if damaged:
+        raise UserError(
+            "\n".join(damaged) + f"\nThere is no other. Remove {folder} to start from the beginning"
+        )
+    return None
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Oldest first. Temporary folders do not count."""
+    return sorted(folder.glob("step-????????"))
+
+
+def remove_others(folder: Path, keep: set[int]) -> None:
+    """Remove checkpoints of steps that are not to be kept, and what a kill left half written."""
+    for path in [*checkpoints(folder), *folder.glob(".step-*.tmp")]:
+        if path.name.startswith(".") or step_of(path) not in keep:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Adam's state as named tensors; its options come from the configuration."""
+    state: dict[int, dict[str, Tensor]] = optimizer.state_dict()["state"]
+    return {f"{i}.{name}": value for i, entry in state.items() for name, value in entry.items()}
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def average_tensors(groups: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of several checkpoints' weights, summed in float64."""
+    if not groups:
+        raise ValueError("nothing to average")
+    return {
+        name: (torch.stack([g[name].double() for g in groups]).mean(0)).to(groups[0][name].dtype)
+        for name in groups[0]
+    }
+
+
+def _plain(group: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in group.items()}
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a small file: a kill leaves the old content or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    _write_synced(temporary, text.encode())
+    temporary.replace(path)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

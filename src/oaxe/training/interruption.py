@@ -1,0 +1,59 @@
+"""SIGTERM and Ctrl-C: stop what can be done again, save, and leave."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class AbandonedError(Exception):
+    """Work was cut short on request, before it changed anything."""
+
+
+class Interruption:
+    """Turns the signals into ``asked``, and ends work that is marked as repeatable at once.
+
+    Args:
+        alone: ranks must do the same things in the same order. Only a process without others
+            abandons its work; ranks agree to stop after the update or validation under way.
+    """
+
+    def __init__(self, alone: bool) -> None:
+        self.asked = False
+        self._alone = alone
+        self._in_repeatable = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Python lets only the main thread handle signals
+            return
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, self._ask) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def repeatable(self) -> Iterator[None]:
+        """Work that leaves no trace until it is done; AbandonedError ends it."""
+        self._in_repeatable = self._alone
+        try:
+            if self.asked and self._alone:
+                raise AbandonedError
+            yield
+        except Exception as error:  # torch.compile wraps what is raised while it traces
+            if self.asked and self._alone:
+                raise AbandonedError from error
+            raise
+        finally:
+            self._in_repeatable = False
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        if self._in_repeatable:
+            self._in_repeatable = False
+            raise AbandonedError

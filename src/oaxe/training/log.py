@@ -1,0 +1,114 @@
+"""What a run says: a live line for people, metrics.jsonl and TensorBoard for later."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from oaxe.training.checkpoint import write_whole
+
+
+class RunLog:
+    """One record a line. A resumed run drops what came after its checkpoint and says it again.
+
+    Args:
+        step: updates that are done.
+        validated: False if the validation that belongs to this step is still to come.
+        total_steps: for the progress bar.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        console: Console,
+        *,
+        step: int,
+        validated: bool = True,
+        total_steps: int | None = None,
+    ) -> None:
+        self.console = console
+        path = folder / "metrics.jsonl"
+        last = {"train": step, "valid": step if validated else step - 1}
+        kept = [record for record in _records(path) if record["step"] <= last[record["what"]]]
+        write_whole(path, "".join(json.dumps(record) + "\n" for record in kept))
+        self._file = path.open("a", encoding="utf-8")
+        self._board = _tensorboard(folder / "tensorboard", step)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task(
+            "training", total=total_steps, completed=step, figures="starting"
+        )
+        self._progress.start()
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Store a record; it needs ``step`` and ``what`` ("train" or "valid")."""
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+        for name, value in record.items():
+            if isinstance(value, int | float) and name != "step":
+                self._board.add_scalar(f"{record['what']}/{name}", value, record["step"])
+        line = figures(record)
+        if record["what"] == "valid" or not self.console.is_terminal:
+            self.console.print(f"{record['what']}: {line}", highlight=False)
+        if record["what"] == "train":
+            self._progress.update(self._task, figures=line)
+
+    def advance(self, step: int) -> None:
+        self._progress.update(self._task, completed=step)
+
+    def close(self) -> None:
+        self._progress.stop()
+        self._file.close()
+        self._board.close()
+
+
+def means(sums: dict[str, float], *, has_length: bool, is_oaxe: bool) -> dict[str, Any]:
+    """The sums of STATS as a record of training."""
+    words, sentences = max(sums["words"], 1), max(sums["sentences"], 1)
+    return {
+        "what": "train",
+        "loss": sums["loss"] / words,
+        "length_loss": sums["length_loss"] / sentences if has_length else None,
+        "length_accuracy": sums["length_right"] / sentences if has_length else None,
+        "truncated": sums["truncated"] / words if is_oaxe else None,
+        "displacement": sums["displacement"] / words if is_oaxe else None,
+    }
+
+
+def figures(record: dict[str, Any]) -> str:
+    """A record in one line for people."""
+    formats = {
+        "step": "step {:d}", "epoch": "epoch {:.2f}", "loss": "loss {:.3f}", "bleu": "BLEU {:.2f}",
+        "length_accuracy": "length {:.1%}", "lr": "lr {:.2e}", "tokens_per_second": "{:,.0f} tok/s",
+        "truncated": "truncated {:.1%}", "displacement": "moved {:.2f}", "best": "best {:.2f}",
+    }  # fmt: skip
+    return ", ".join(
+        text.format(record[name]) for name, text in formats.items() if record.get(name) is not None
+    )
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    """Up to the first that is not whole: a kill can leave half a line, a power cut worse."""
+    records: list[dict[str, Any]] = []
+    if path.exists():
+        for line in path.read_bytes().splitlines():
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                break
+    return records
+
+
+def _tensorboard(folder: Path, step: int) -> Any:
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=step + 1)

@@ -1,0 +1,264 @@
+"""A training run: its folder, its start, and the model that it leaves behind.
+
+RUN/config.yaml        every setting, resolved
+RUN/data.json          checksums of the prepared files that it reads
+RUN/environment.json   command, commit, versions, hardware of each start
+RUN/metrics.jsonl      one record a line; also as TensorBoard files in RUN/tensorboard
+RUN/checkpoints/       the two newest states, to resume from
+RUN/best/              weights of the best checkpoints by validation BLEU
+RUN/model/             the finished translator: `oaxe translate --model RUN`
+RUN/result.json        why it stopped, the BLEU of the best and of their average
+RUN/.lock              locked while a process trains here
+"""
+
+import errno
+import fcntl
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from rich.console import Console
+from safetensors import SafetensorError
+
+import oaxe
+from oaxe.config import flatten, to_mapping
+from oaxe.data.corpus import Corpus, Manifest, read_manifest
+from oaxe.decoding.pretrained import differences, load_folder
+from oaxe.decoding.translator import Translator
+from oaxe.errors import UserError
+from oaxe.model.transformer import SIZES, Transformer
+from oaxe.text.manifest import SUBWORDS
+from oaxe.text.subwords import Subwords
+from oaxe.training.checkpoint import (
+    DamagedError,
+    average_tensors,
+    checkpoints,
+    load_checkpoint,
+    write_whole,
+)
+from oaxe.training.ranks import Ranks, join, leave
+from oaxe.training.settings import Settings
+from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED, Trainer
+from oaxe.training.validation import Validation, decoding_options
+
+# Settings that may change when a run is continued: they do not change what an update does.
+MAY_CHANGE = {
+    "run", "train.steps", "train.minutes", "train.log_every", "train.save_every",
+    "validation.keep", "validation.average", "validation.patience",
+}  # fmt: skip
+
+
+def train(settings: Settings, console: Console) -> dict[str, Any]:
+    """Run, or continue, the training that the settings describe; returns ``result.json``."""
+    ranks, folder = join(), Path(settings.run)
+    try:
+        with _locked(folder) if ranks.is_first else nullcontext():
+            return _train(settings, ranks, console)
+    except (OSError, SafetensorError) as error:
+        full = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+        if getattr(error, "errno", None) not in full and "No space left" not in str(error):
+            raise
+        raise UserError(
+            f"cannot write to {folder}: {error}. Make room and run the same command again"
+        ) from error
+    finally:
+        leave(ranks)
+
+
+def _train(settings: Settings, ranks: Ranks, console: Console) -> dict[str, Any]:
+    folder = Path(settings.run)
+    trainer = assemble(settings, ranks, console)
+    step_before = trainer.position.step
+    reason = trainer.run()
+    position = trainer.position
+    result = {"stopped": reason, "step": position.step, "seconds": round(position.seconds, 1)}
+    if reason == INTERRUPTED:
+        if ranks.is_first:
+            console.print("interrupted; the same command continues from here")
+        return result
+    if ranks.is_first and position.step == step_before:
+        console.print("there is nothing left to train", highlight=False)
+    result |= _finish(settings, trainer)
+    if ranks.is_first:
+        trainer.validation.translator.save_pretrained(folder / "model")
+        write_whole(folder / "result.json", json.dumps(result, indent=2) + "\n")
+        console.print(
+            f"{reason}: BLEU {result['bleu']:.2f} on validation ({result['model']}); "
+            f"translate with: oaxe translate --model {folder}",
+            highlight=False,
+        )
+    return result
+
+
+def assemble(settings: Settings, ranks: Ranks, console: Console) -> Trainer:
+    """Data, model and trainer as the settings say, resumed if the folder holds a checkpoint."""
+    folder, data = Path(settings.run), Path(settings.data.folder)
+    manifest = read_manifest(data)
+    corpus, valid = (
+        Corpus.open(data, split, verify=ranks.is_first) for split in ("train", "valid")
+    )
+    longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
+    if longest > settings.model.max_length:
+        raise UserError(
+            f"the longest training sentence has {longest} subwords, model.max_length is "
+            f"{settings.model.max_length}; raise it, or prepare with a lower length limit"
+        )
+    if ranks.is_first:
+        _open_folder(folder, settings, manifest)
+    torch.manual_seed(settings.train.seed)
+    model = build_model(settings, manifest.vocab_size)
+    if settings.train.init_from is not None and not checkpoints(folder / CHECKPOINTS):
+        _start_from(model, Path(settings.train.init_from), data / SUBWORDS)
+    model.to(ranks.device)
+    translator = Translator(
+        model,
+        Subwords.load(data / SUBWORDS),
+        languages=(manifest.source_language, manifest.target_language),
+        decoding=decoding_options(settings),
+    )
+    if ranks.is_first:
+        console.print(
+            f"{model.n_parameters:,} parameters, {len(corpus):,} pairs, "
+            f"{ranks.world_size} x {ranks.device.type}, run {folder}",
+            highlight=False,
+        )
+    validation = Validation(valid, translator, settings, ranks)
+    return Trainer(settings, model, corpus, validation, ranks, console)
+
+
+def build_model(settings: Settings, vocab_size: int) -> Transformer:
+    model = settings.model
+    return Transformer(
+        vocab_size=vocab_size,
+        **SIZES[model.size],
+        max_length=model.max_length,
+        causal=model.kind == "at",
+        dropout=model.dropout,
+        norm=model.norm,
+        upsample=model.upsample if model.kind == "ctc" else 0,
+    )
+
+
+def _finish(settings: Settings, trainer: Trainer) -> dict[str, Any]:
+    """Leave in the model the average of the best checkpoints, or the best if that is better."""
+    groups, found = [], []
+    for entry in trainer.position.best[: max(settings.validation.average, 1)]:
+        path = Path(settings.run) / BEST / f"step-{int(entry['step']):08d}"
+        try:
+            groups.append(load_checkpoint(path)[0]["model"])
+            found.append(entry)
+        except DamagedError as error:
+            trainer.warn(f"{path} is damaged ({error}); going on without it")
+    if not found:
+        raise UserError(
+            f"none of the best checkpoints in {Path(settings.run) / BEST} can be read; train for "
+            "longer, with a higher train.steps or train.minutes, to get new ones"
+        )
+    best = found[0]
+    result = {"bleu": best["bleu"], "model": f"best checkpoint, step {int(best['step'])}"}
+    if len(groups) > 1:
+        trainer.model.load_state_dict(average_tensors(groups))
+        averaged = trainer.validation.bleu()
+        result["bleu_of_average"] = averaged
+        if averaged > best["bleu"]:
+            return result | {"bleu": averaged, "model": f"average of the {len(groups)} best"}
+    trainer.model.load_state_dict(groups[0])
+    return result
+
+
+def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
+    """Begin the folder, or make sure that it belongs to this configuration and this data."""
+    path = folder / "config.yaml"
+    now = to_mapping(settings)
+    if path.exists():
+        before, after = flatten(yaml.safe_load(path.read_text("utf-8"))), flatten(now)
+        changed = [
+            f"{name}: {before.get(name)!r} there, {after.get(name)!r} here"
+            for name in sorted({*before, *after} - MAY_CHANGE)
+            if before.get(name) != after.get(name)
+        ]
+        if changed:
+            raise UserError(
+                f"{folder} holds a run with other settings:\n  " + "\n  ".join(changed) + "\n"
+                "Choose another folder for `run`, or remove this one to start anew"
+            )
+    sums = {n: asdict(sum_) for n, sum_ in manifest.files.items() if not n.startswith("test.")}
+    data = folder / "data.json"
+    if data.exists() and json.loads(data.read_text("utf-8")) != sums:
+        raise UserError(
+            f"{settings.data.folder} was prepared anew since the run in {folder} began; choose "
+            "another folder for `run`, or remove this one to start anew"
+        )
+    write_whole(data, json.dumps(sums, indent=2) + "\n")
+    write_whole(path, yaml.safe_dump(now, sort_keys=False))
+    path = folder / "environment.json"
+    starts = json.loads(path.read_text("utf-8")) if path.exists() else []
+    write_whole(path, json.dumps([*starts, _environment()], indent=2) + "\n")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time; the lock is gone with its process, however that ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"another process is training in {folder}; wait for it, stop it, or choose "
+                "another folder for `run`"
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+
+
+def _start_from(model: Transformer, path: Path, subwords: Path) -> None:
+    finished = path / "model"
+    if not path.is_dir():
+        raise UserError(f"train.init_from {path} is no folder; give one of a run or of a model")
+    if (path / CHECKPOINTS).is_dir() and not finished.is_dir():
+        raise UserError(f"train.init_from {path} is a run that is not finished; finish it first")
+    found, their_subwords, _ = load_folder(finished if finished.is_dir() else path)
+    if their_subwords.read_bytes() != subwords.read_bytes():
+        raise UserError(
+            f"train.init_from {path} was trained with other subwords than {subwords}; prepare "
+            f"the data with --subwords {their_subwords}"
+        )
+    problems = differences(model.state_dict(), found.state_dict())
+    if problems:
+        raise UserError(
+            f"train.init_from {path} is of another architecture:\n  " + "\n  ".join(problems[:10])
+        )
+    model.load_state_dict(found.state_dict())
+
+
+def _environment() -> dict[str, Any]:
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "command": sys.argv,
+        "commit": _commit(),
+        "oaxe": oaxe.__version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+    }
+
+
+def _commit() -> str | None:
+    """Of the source tree that this package runs from, if it is one."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()

@@ -1,0 +1,127 @@
+"""Every setting of a training run: its default and what it means (``oaxe config show``)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from oaxe.config import flatten, option, required, to_mapping
+from oaxe.errors import UserError
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    folder: str = required("prepared folder, made by `oaxe prepare`")
+    update_tokens: int = option(131_072, "target tokens in one update, over all GPUs")
+    batch_tokens: int = option(16_384, "places, padding included, in one batch on one device")
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    kind: Literal["nat", "at", "ctc"] = option(
+        "nat", "nat: all words at once; at: one after the other; ctc: nat with blanks"
+    )
+    size: Literal["tiny", "small", "base", "big", "12-1"] = option("base", "see oaxe.model.SIZES")
+    norm: Literal["post", "pre"] = option("post", "layer norm after or before each block")
+    dropout: float = option(0.3, "share of activations dropped while training")
+    max_length: int = option(256, "longest sentence, in subwords")
+    upsample: int = option(2, "ctc: places for each source subword")
+
+
+@dataclass(frozen=True)
+class LossSettings:
+    name: Literal["xe", "oaxe", "axe", "ctc"] = option("xe", "training loss")
+    inputs: Literal["unobserved", "partial-all", "partial-masks"] = option(
+        "partial-masks", "nat: decoder input, and the tokens that the loss counts"
+    )
+    label_smoothing: float = option(0.1, "xe and oaxe")
+    truncation: float = option(0.0, "oaxe: drop tokens whose probability is not above this")
+    delta: float = option(1.0, "axe: penalty factor for a skipped target")
+    length_weight: float = option(1.0, "nat: weight of the length loss")
+    annealing: bool = option(
+        False, "start with xe and change to the loss by T_m; needs train.epochs"
+    )
+    annealing_c: float = option(16.0, "c of T_m")
+    annealing_lambda: float = option(0.95, "lambda of T_m")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.truncation < 1:
+            raise UserError(f"truncation must be in [0, 1), got {self.truncation}")
+        if not 0 <= self.label_smoothing < 1:
+            raise UserError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
+        if self.truncation and self.name != "oaxe":
+            raise UserError(f"truncation belongs to oaxe, the loss is {self.name}")
+
+
+@dataclass(frozen=True)
+class OptimSettings:
+    lr: float = option(5e-4, "peak learning rate")
+    warmup: int = option(10_000, "updates of linear warm-up, then inverse square root decay")
+    betas: tuple[float, float] = option((0.9, 0.999), "Adam")
+    eps: float = option(1e-6, "Adam")
+    weight_decay: float = option(0.01, "decoupled, as in AdamW")
+    clip: float = option(0.0, "largest gradient norm; 0 does not clip")
+
+
+@dataclass(frozen=True)
+class ValidationSettings:
+    every: int = option(0, "updates between validations; 0: once an epoch")
+    length_candidates: int = option(5, "nat: lengths tried for each sentence")
+    deduplicate: bool = option(True, "nat: collapse equal neighbours")
+    beam: int = option(1, "at: beam width, 1 is greedy")
+    max_sentences: int = option(0, "validate on the first N sentences only; 0: all of them")
+    keep: int = option(5, "best checkpoints by BLEU that are kept")
+    average: int = option(5, "best checkpoints that are averaged into the final model")
+    patience: int = option(0, "stop after N validations without a better BLEU; 0: never")
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    steps: int = option(0, "stop after this many updates; 0: no limit")
+    epochs: int = option(0, "stop after this many epochs; 0: no limit")
+    minutes: float = option(0.0, "stop after this much time, validation not counted; 0: no limit")
+    init_from: str | None = option(None, "start from the weights of this run or model folder")
+    precision: Literal["fp32", "bf16"] = option("fp32", "bf16: autocast")
+    compile: bool = option(False, "torch.compile the model")
+    seed: int = option(1, "of weights, batches, masks and dropout")
+    log_every: int = option(50, "updates between lines of metrics.jsonl")
+    save_every: int = option(1_000, "updates between checkpoints to resume from")
+
+    def __post_init__(self) -> None:
+        if not (self.steps or self.epochs or self.minutes):
+            raise UserError(
+                "nothing stops this run: set train.steps, train.epochs or train.minutes"
+            )
+
+
+AT_LEAST_1 = {
+    "data.update_tokens", "data.batch_tokens", "model.max_length", "model.upsample",
+    "validation.length_candidates", "validation.beam", "validation.keep", "validation.average",
+    "train.log_every", "train.save_every",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    run: str = required("folder for everything that this run writes")
+    data: DataSettings = required("what to train on")
+    model: ModelSettings = required("the network")
+    loss: LossSettings = required("what is minimised")
+    optim: OptimSettings = required("how")
+    validation: ValidationSettings = required("how well")
+    train: TrainSettings = required("how long, and on what")
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be at least {int(name in AT_LEAST_1)}, got {value}"
+            for name, value in flatten(to_mapping(self)).items()
+            if isinstance(value, int | float) and not value >= (name in AT_LEAST_1)  # nor nan
+        ]
+        if problems:
+            raise UserError("\n  ".join(problems))
+        allowed = {"nat": ("xe", "oaxe", "axe"), "at": ("xe",), "ctc": ("ctc",)}[self.model.kind]
+        if self.loss.name not in allowed:
+            raise UserError(
+                f"loss.name {self.loss.name} does not go with model.kind {self.model.kind}; "
+                f"it takes {', '.join(allowed)}"
+            )
+        if self.loss.annealing and (self.train.epochs == 0 or self.loss.name == "xe"):
+            raise UserError("loss.annealing needs train.epochs and a loss.name other than xe")

@@ -1,0 +1,386 @@
+"""The training loop.
+
+for update in loader:                # the same batches for the same seed, resumed or not
+    make the masked inputs           # and count their words: the loss is divided once
+    for each batch:                  # accumulated, over batches and ranks
+        (loss / words).backward()
+    optimizer.step()
+    log, validate, save              # the only moments that wait for the device
+
+On the CPU, the same settings give the same weights to the last bit, however often the run was
+stopped, for the same number of threads (``OMP_NUM_THREADS``) and ranks: these set the order in
+which numbers are added up.
+"""
+
+import math
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from oaxe.data.batches import Batch, Update, UpdateLoader
+from oaxe.data.corpus import Corpus
+from oaxe.decoding.pretrained import differences
+from oaxe.errors import UserError
+from oaxe.losses import annealed_weight
+from oaxe.model.transformer import Transformer
+from oaxe.text.symbols import EOS, UNK
+from oaxe.training.checkpoint import (
+    Position,
+    checkpoints,
+    load_newest,
+    load_optimizer,
+    optimizer_tensors,
+    remove_others,
+    save_checkpoint,
+    step_of,
+)
+from oaxe.training.interruption import AbandonedError, Interruption
+from oaxe.training.log import RunLog, means
+from oaxe.training.objective import STATS, Example, Objective, make_example
+from oaxe.training.ranks import Ranks
+from oaxe.training.schedule import learning_rate
+from oaxe.training.settings import Settings
+from oaxe.training.validation import Validation
+
+CHECKPOINTS, BEST = "checkpoints", "best"  # folders of a run
+INTERRUPTED = "interrupted"
+
+
+class Trainer:
+    def __init__(
+        self,
+        settings: Settings,
+        model: Transformer,
+        corpus: Corpus,
+        validation: Validation,
+        ranks: Ranks,
+        console: Console,
+    ) -> None:
+        self.settings, self.ranks, self.console = settings, ranks, console
+        self.model, self.corpus, self.validation = model, corpus, validation
+        self.folder = Path(settings.run)
+        self.position = Position()
+        optim, loss = settings.optim, settings.loss
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(),
+            lr=optim.lr,
+            betas=optim.betas,
+            eps=optim.eps,
+            weight_decay=optim.weight_decay,
+            fused=ranks.device.type == "cuda",
+        )
+        self._sums = torch.zeros(len(STATS), dtype=torch.float64, device=ranks.device)
+        self._resume()
+        self._saved_step = self.position.step
+        if settings.train.compile:
+            # Layer by layer: all layers of a kind share one graph, compiled in seconds.
+            for layer in (*model.encoder, *model.decoder):
+                layer.compile(dynamic=True)
+        self.objective = Objective(
+            model,
+            loss=loss.name,
+            label_smoothing=loss.label_smoothing,
+            truncation=loss.truncation,
+            delta=loss.delta,
+            length_weight=loss.length_weight,
+        )
+        self._shared = (
+            DistributedDataParallel(self.objective) if ranks.world_size > 1 else self.objective
+        )
+        self._interruption = Interruption(alone=ranks.world_size == 1)
+        self._ticked = time.monotonic()
+        self._unchecked: list[tuple[int, list[Tensor], Tensor]] = []  # step, indices, loss
+
+    def loader(self) -> UpdateLoader:
+        """The updates from here on."""
+        return UpdateLoader(
+            self.corpus,
+            max_tokens=self.settings.data.batch_tokens,
+            update_tokens=self.settings.data.update_tokens,
+            seed=self.settings.train.seed,
+            rank=self.ranks.rank,
+            world_size=self.ranks.world_size,
+            device=self.ranks.device,
+            start_epoch=self.position.epoch,
+            start_update=self.position.update,
+        )
+
+    def run(self) -> str:
+        """Train until a limit is reached; returns which."""
+        settings, position, log = self.settings, self.position, None
+        loader = self.loader()
+        if self._limit_reached() and not position.best:
+            position.validation_due = True  # a limit was lowered to what is done already
+        if self.ranks.is_first:
+            log = RunLog(
+                self.folder,
+                self.console,
+                step=position.step,
+                validated=not position.validation_due,
+                total_steps=settings.train.steps or None,
+            )
+        self._ticked = time.monotonic()
+        try:
+            with self._interruption.listening():
+                reason = self._validate_if_due(log) or self._limit_reached()
+                if reason:
+                    self._save()
+                while not reason:
+                    reason = self._one_update(next(loader), log)
+        finally:
+            loader.close()
+            if log:
+                log.close()
+        return reason
+
+    def _one_update(self, update: Update, log: RunLog | None) -> str:
+        """Returns why training is over, or nothing."""
+        settings, position = self.settings, self.position
+        epoch = update.epoch + update.number / update.n_updates
+        xe_weight = self._xe_weight(epoch)
+        try:
+            lr = self.step(update, xe_weight)
+        except AbandonedError:
+            self._check_finite(weights=True)
+            self._save()
+            return INTERRUPTED
+        self._tick()
+        position.step += 1
+        end_of_epoch = update.number + 1 == update.n_updates
+        position.epoch = update.epoch + end_of_epoch
+        position.update = 0 if end_of_epoch else update.number + 1
+
+        step, every = position.step, settings.validation.every
+        must_log = step % settings.train.log_every == 0
+        reason = self._limit_reached()
+        position.validation_due = bool(reason) or (step % every == 0 if every else end_of_epoch)
+        if self.ranks.any_of(self._interruption.asked):
+            reason = INTERRUPTED
+        must_save = bool(reason) or step % settings.train.save_every == 0
+        keeps_weights = must_save or position.validation_due
+        if must_log or keeps_weights or self.ranks.device.type == "cpu":
+            self._check_finite(weights=keeps_weights)
+            self._tick()
+        if must_log:
+            self._log_training(log, epoch, lr, xe_weight)
+        if reason != INTERRUPTED:
+            reason = self._validate_if_due(log) or reason or self._limit_reached()  # patience
+        if must_save or reason:
+            self._save()
+        if log:
+            log.advance(step)
+        return reason
+
+    def step(self, update: Update, xe_weight: float = 0.0) -> float:
+        """Change the weights once; returns the learning rate."""
+        settings, ranks, step = self.settings, self.ranks, self.position.step + 1
+        # Every update seeds itself: a resumed run needs no generator state to repeat it.
+        entropy = [settings.train.seed, step, ranks.rank]
+        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]))
+        self.model.train()
+        examples = [self._example(batch) for batch in update.batches]
+        total = torch.zeros((), device=ranks.device)
+        words = torch.zeros((), device=ranks.device)
+        sums = torch.zeros_like(self._sums)
+        for example in examples:
+            words += example.n_words
+        ranks.add_up(words)
+        # DDP takes the mean over ranks; the loss is a sum over all of them. A rank without a batch
+        # takes part with one sentence that weighs nothing.
+        weight = float(ranks.world_size) if examples else 0.0
+        nothing = Batch(torch.tensor([[EOS]]), torch.tensor([[UNK]]), torch.tensor([0]), 1)
+        examples = examples or [self._example(nothing.to(ranks.device))]
+
+        self.optimizer.zero_grad(set_to_none=True)
+        with self._interruption.repeatable():
+            for number, example in enumerate(examples, 1):
+                with self._sync_if(number == len(examples)):
+                    try:
+                        with self._autocast():
+                            loss, stats = self._shared(example, xe_weight)
+                    except ValueError as error:  # the matching met a cost that is not finite
+                        raise UserError(
+                            self._not_finite(indices_of(update), f"update {step}: {error}")
+                        ) from None
+                    (loss * (weight / words)).backward()
+                if weight:
+                    sums += stats
+                    total += loss.detach()
+        self._sums += sums
+        self._unchecked.append((step, indices_of(update), total))
+        optim = settings.optim
+        lr = learning_rate(step, peak=optim.lr, warmup=optim.warmup)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        if optim.clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), optim.clip)
+        self.optimizer.step()
+        return lr
+
+    def _example(self, batch: Batch) -> Example:
+        model, inputs = self.settings.model, self.settings.loss.inputs
+        return make_example(batch.source, batch.target, model.kind, inputs, model.upsample)
+
+    def _xe_weight(self, epoch: float) -> float:
+        loss = self.settings.loss
+        if not loss.annealing:
+            return 0.0
+        epochs = self.settings.train.epochs
+        return annealed_weight(epoch, epochs, loss.annealing_c, loss.annealing_lambda)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        wanted = self.settings.train.precision == "bf16"
+        return torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=wanted)
+
+    def _sync_if(self, last: bool) -> AbstractContextManager[Any]:
+        """Gradients travel between ranks once an update, with its last batch."""
+        if isinstance(self._shared, DistributedDataParallel) and not last:
+            return self._shared.no_sync()
+        return nullcontext()
+
+    def _tick(self) -> None:
+        """Count the time since the last tick, validation or save as spent on updates."""
+        now = time.monotonic()
+        self.position.seconds += now - self._ticked
+        self._ticked = now
+
+    def _check_finite(self, weights: bool) -> None:
+        """Stop every rank at a number that is not finite on one, before anything is saved."""
+        if not self._unchecked:
+            return
+        problem = ""
+        totals = torch.stack([total for _, _, total in self._unchecked]).tolist()  # device sync
+        for (step, indices, _), total in zip(self._unchecked, totals, strict=True):
+            if not (problem or math.isfinite(total)):
+                problem = self._not_finite(indices, f"the loss of update {step} is {total}")
+        self.ranks.stop_at(problem)
+        if weights:
+            # A finite loss can have a gradient that is not: the next loss would show it, too late.
+            tensors = [*self.model.parameters(), *optimizer_tensors(self.optimizer).values()]
+            if not all(tensor.isfinite().all() for tensor in tensors):
+                what = f"update {self.position.step} made weights that are not finite"
+                problem = self._not_finite(self._unchecked[-1][1], what)
+            self.ranks.stop_at(problem)
+        del self._unchecked[:-1]  # the last one can be asked about again
+
+    def _not_finite(self, indices: list[Tensor], what: str) -> str:
+        pairs = torch.cat(indices).tolist() if indices else []
+        shown = ", ".join(map(str, pairs[:20])) + (" ..." if len(pairs) > 20 else "")
+        return (
+            f"{what}, in the batch of training pairs {shown} (counted from 0). The last good "
+            f"checkpoint is in {self.folder / CHECKPOINTS}. A lower optim.lr, a longer "
+            "optim.warmup or optim.clip usually helps"
+        )
+
+    def _limit_reached(self) -> str:
+        limits, position = self.settings.train, self.position
+        patience = self.settings.validation.patience
+        if limits.steps and position.step >= limits.steps:
+            return f"{limits.steps} updates are done"
+        if limits.epochs and position.epoch >= limits.epochs:
+            return f"{limits.epochs} epochs are done"
+        # Clocks differ between ranks: the first one decides.
+        if limits.minutes and self.ranks.first_says(position.seconds) >= 60 * limits.minutes:
+            return f"{limits.minutes:g} minutes are over"
+        if patience and position.validations_without_gain >= patience:
+            return f"no better BLEU in {patience} validations"
+        return ""
+
+    def _log_training(self, log: RunLog | None, epoch: float, lr: float, xe_weight: float) -> None:
+        sums = dict(zip(STATS, self.ranks.add_up(self._sums).tolist(), strict=True))  # device sync
+        self._sums = torch.zeros_like(self._sums)
+        elapsed = self.position.seconds - self.position.logged_seconds
+        self.position.logged_seconds = self.position.seconds
+        if log:
+            figures = {
+                "step": self.position.step,
+                "epoch": round(epoch, 4),
+                "xe_weight": xe_weight if self.settings.loss.annealing else None,
+                "lr": lr,
+                "tokens_per_second": sums["words"] / elapsed,
+            }
+            has_length, is_oaxe = self.model.length is not None, self.settings.loss.name == "oaxe"
+            log.write(figures | means(sums, has_length=has_length, is_oaxe=is_oaxe))
+
+    def _validate_if_due(self, log: RunLog | None) -> str:
+        """Returns INTERRUPTED if it was, or nothing."""
+        position, settings = self.position, self.settings.validation
+        if not position.validation_due:
+            return ""
+        try:
+            with self._interruption.repeatable():
+                result = self.validation.run(self.objective)
+        except AbandonedError:
+            return INTERRUPTED
+        position.validation_due = False
+        self._saved_step = -1  # what was saved of this step lacks the validation
+        earlier = position.best[0]["bleu"] if position.best else -1.0
+        position.validations_without_gain += 1
+        if result["bleu"] > earlier:
+            position.validations_without_gain = 0
+        position.best.append({"step": position.step, "bleu": result["bleu"]})
+        position.best.sort(key=lambda entry: (-entry["bleu"], entry["step"]))
+        del position.best[max(settings.keep, 1) :]
+        if log:
+            if any(entry["step"] == position.step for entry in position.best):
+                tensors = {"model": self.model.state_dict()}
+                save_checkpoint(self.folder / BEST, position.step, tensors, {"validation": result})
+            best = position.best[0]["bleu"]
+            log.write({"what": "valid", "step": position.step, **result, "best": best})
+        self._ticked = time.monotonic()
+        return ""
+
+    def _save(self) -> None:
+        position, folder = self.position, self.folder / CHECKPOINTS
+        if position.step != self._saved_step:
+            position.sums = self.ranks.add_up(self._sums.clone()).tolist()
+            self._saved_step = position.step
+            if self.ranks.is_first:
+                tensors = {
+                    "model": self.model.state_dict(),
+                    "optimizer": optimizer_tensors(self.optimizer),
+                }
+                save_checkpoint(folder, position.step, tensors, asdict(position))
+        if self.ranks.is_first:
+            # Later steps are damaged: this run began before them.
+            steps = [s for s in map(step_of, checkpoints(folder)) if s <= position.step]
+            remove_others(folder, set(steps[-2:]))
+            # Only now: the checkpoint before this one may have had other best ones.
+            remove_others(self.folder / BEST, {int(entry["step"]) for entry in position.best})
+        self._ticked = time.monotonic()
+
+    def _resume(self) -> None:
+        found = load_newest(self.folder / CHECKPOINTS, self.warn)
+        if self.ranks.first_says(found and found[0].name) != (found and found[0].name):
+            raise UserError(
+                f"rank {self.ranks.rank} does not find the checkpoints of the first rank; "
+                f"{self.folder} must be the same folder on all machines"
+            )
+        if found is None:
+            return
+        path, tensors, state = found
+        problems = differences(self.model.state_dict(), tensors["model"])
+        if problems:
+            raise UserError(f"{path} is of another model:\n  " + "\n  ".join(problems))
+        self.model.load_state_dict(tensors["model"])
+        load_optimizer(self.optimizer, tensors["optimizer"])
+        self.position = Position(**state)
+        if self.ranks.is_first and self.position.sums:
+            self._sums += self._sums.new_tensor(self.position.sums)
+            self.console.print(f"resumed from {path}")
+
+    def warn(self, message: str) -> None:
+        if self.ranks.is_first:
+            self.console.print(f"warning: {message}", style="yellow")
+
+
+def indices_of(update: Update) -> list[Tensor]:
+    return [batch.indices for batch in update.batches]

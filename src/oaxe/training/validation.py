@@ -1,0 +1,85 @@
+"""How well a model does on held-out text: loss, and BLEU of real translations."""
+
+import warnings
+
+import numpy as np
+import sacrebleu
+import torch
+
+from oaxe.data.batches import collate, cut
+from oaxe.data.corpus import Corpus
+from oaxe.decoding.translator import Translator
+from oaxe.training.objective import STATS, Objective, make_example
+from oaxe.training.ranks import Ranks
+from oaxe.training.settings import Settings
+
+# Languages without spaces between words; everything else has mteval's 13a.
+TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
+
+
+class Validation:
+    """Shared out over the ranks; every rank gets the same result."""
+
+    def __init__(
+        self, corpus: Corpus, translator: Translator, settings: Settings, ranks: Ranks
+    ) -> None:
+        self.corpus, self.translator = corpus, translator
+        self.settings, self.ranks = settings, ranks
+        wanted = settings.validation.max_sentences or len(corpus)
+        self.n_sentences = min(wanted, len(corpus))
+
+    def run(self, objective: Objective) -> dict[str, float]:
+        objective.eval()
+        return {**self.loss(objective), "bleu": self.bleu()}
+
+    @torch.no_grad()
+    def loss(self, objective: Objective) -> dict[str, float]:
+        """Loss and length accuracy; masks are the same at every validation."""
+        settings, ranks = self.settings, self.ranks
+        lengths = self.corpus.source_lengths, self.corpus.target_lengths
+        order = np.argsort(lengths[1][: self.n_sentences], kind="stable")
+        batches = cut(*lengths, order, settings.data.batch_tokens)
+        torch.manual_seed(0)
+        sums = torch.zeros(len(STATS), device=ranks.device)
+        for indices in batches[ranks.rank :: ranks.world_size]:
+            batch = collate(self.corpus, indices).to(ranks.device)
+            model, inputs = settings.model, settings.loss.inputs
+            example = make_example(batch.source, batch.target, model.kind, inputs, model.upsample)
+            with torch.autocast(
+                ranks.device.type, torch.bfloat16, enabled=settings.train.precision == "bf16"
+            ):
+                sums += objective(example, 0.0)[1]
+        total = dict(zip(STATS, ranks.add_up(sums).tolist(), strict=True))
+        result = {"loss": total["loss"] / max(total["words"], 1)}
+        if objective.model.length is not None:
+            result["length_accuracy"] = total["length_right"] / max(total["sentences"], 1)
+        return result
+
+    def bleu(self) -> float:
+        ranks = self.ranks
+        sources = self.corpus.sources_text[: self.n_sentences]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # long lines: the same at every validation
+            mine = self.translator.translate(
+                sources[ranks.rank :: ranks.world_size],
+                batch_tokens=self.settings.data.batch_tokens,
+                bf16=self.settings.train.precision == "bf16",
+            )
+        references = self.corpus.targets_text[: self.n_sentences]
+        tokenizer = TOKENIZERS.get(self.translator.languages[1].split("-")[0], "13a")
+        score = sacrebleu.corpus_bleu(ranks.collect(mine), [references], tokenize=tokenizer)
+        return float(score.score)
+
+
+def decoding_options(settings: Settings) -> dict[str, bool | int | float]:
+    """How the trained model should be decoded, at validation and afterwards."""
+    validation = settings.validation
+    if settings.model.kind == "at":
+        return {"beam": validation.beam}
+    if settings.model.kind == "ctc":
+        return {}
+    return {
+        "length_candidates": validation.length_candidates,
+        "deduplicate": validation.deduplicate,
+        "remove_blanks": settings.loss.name == "axe",
+    }

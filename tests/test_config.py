@@ -1,0 +1,104 @@
+"""Strict configuration: everything wrong is said at once, with the nearest valid name."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from oaxe.config import build, documented, flatten, load, to_mapping
+from oaxe.errors import UserError
+from oaxe.training.settings import Settings
+
+SHIPPED = sorted(Path(__file__).parent.parent.glob("configs/**/*.yaml"))
+MINIMAL = {"run": "r", "data": {"folder": "d"}, "train": {"steps": 1}}
+
+
+def test_there_are_shipped_configurations() -> None:
+    assert len(SHIPPED) >= 4
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_configurations_load(path: Path) -> None:
+    settings = load(Settings, path)
+    first = path.read_text().splitlines()[0]
+    assert first == f"# oaxe train configs/{path.parent.name}/{path.name}"
+    assert settings.run == f"runs/{path.parent.name}/{path.stem}"
+
+
+def test_a_resolved_configuration_reads_back() -> None:
+    settings = build(Settings, MINIMAL)
+    assert build(Settings, yaml.safe_load(yaml.safe_dump(to_mapping(settings)))) == settings
+
+
+def test_documentation_is_a_configuration() -> None:
+    text = documented(Settings)
+    assert text.count("???") == 2  # run and data.folder
+    content = yaml.safe_load(text.replace("???", "x"))
+    content["train"]["steps"] = 1
+    defaults = build(Settings, {**MINIMAL, "run": "x", "data": {"folder": "x"}})
+    assert build(Settings, content) == defaults
+    assert set(flatten(content)) == set(flatten(to_mapping(defaults)))
+
+
+def test_all_problems_at_once() -> None:
+    content = {
+        "data": {"folder": "d", "batch_tokens": "many"},
+        "loss": {"lable_smoothing": 0.1, "name": "oax"},
+        "optim": {"betas": [0.9], "lr": "fast"},
+        "train": {"steps": 1, "compile": 1},
+        "modle": {},
+    }
+    with pytest.raises(UserError) as caught:
+        build(Settings, content, where="a.yaml")
+    message = str(caught.value)
+    for expected in (
+        "a.yaml: 8 problems",
+        "run is missing",
+        "data.batch_tokens must be whole number, got 'many'",
+        "loss.lable_smoothing is not an option; did you mean loss.label_smoothing?",
+        "loss.name must be one of xe, oaxe, axe, ctc, got 'oax'; did you mean oaxe?",
+        "optim.betas must be [number, number], got [0.9]",
+        "optim.lr must be number, got 'fast'",
+        "train.compile must be true/false, got 1",
+        "modle is not an option; did you mean model?",
+    ):
+        assert expected in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": {}}, "nothing stops this run"),
+        ({"model": {"kind": "at"}, "loss": {"name": "oaxe"}}, "does not go with model.kind at"),
+        ({"loss": {"truncation": 0.1}}, "truncation belongs to oaxe"),
+        ({"loss": {"name": "oaxe", "truncation": 1.0}}, "truncation must be in"),
+        ({"loss": {"name": "oaxe", "annealing": True}}, "annealing needs train.epochs"),
+        ({"train": {"steps": 1, "save_every": 0}}, "save_every must be at least 1"),
+        ({"loss": None, "optim": 3}, "optim must be a section"),
+    ],
+)
+def test_what_does_not_go_together(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build(Settings, {**MINIMAL, **changes})
+
+
+def test_overrides(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(MINIMAL))
+    settings = load(Settings, path, ["optim.lr=1e-4", "train.init_from=null", "run=elsewhere"])
+    assert (settings.optim.lr, settings.train.init_from, settings.run) == (1e-4, None, "elsewhere")
+    for bad, message in (("optim.lr", "section.key=value"), ("run.x=1", "run is a value")):
+        with pytest.raises(UserError, match=message):
+            load(Settings, path, [bad])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [("[1, 2]", "not a list"), ("a: [", "not valid YAML"), ("", "missing")]
+)
+def test_files_that_are_no_configuration(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError, match=message):
+        load(Settings, path)
+    with pytest.raises(UserError, match="cannot read"):
+        load(Settings, tmp_path / "none.yaml")

@@ -1,0 +1,394 @@
+"""A run that was stopped, in whatever way, ends as if it never had been."""
+
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from safetensors.torch import load_file
+
+import oaxe.training.trainer
+from oaxe.errors import UserError
+from oaxe.losses import annealed_weight
+from oaxe.training.log import RunLog
+from oaxe.training.objective import Objective
+from oaxe.training.schedule import learning_rate
+from oaxe.training.settings import Settings
+from oaxe.training.validation import Validation
+from tests.runs import final_tensors, make_data, metrics, same, settings_of, start, train_small
+
+OAXE = {"loss__name": "oaxe", "loss__inputs": "partial-all", "loss__truncation": 0.05}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("digits"))
+
+
+@pytest.fixture(scope="module")
+def never_stopped(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("reference") / "run"
+    train_small(settings_of(data, run, **OAXE))
+    return run
+
+
+def assert_same_end(run: Path, reference: Path) -> None:
+    assert same(final_tensors(run), final_tensors(reference))
+    assert metrics(run) == metrics(reference)
+    weights = Path("model/model.safetensors")
+    assert (run / weights).read_bytes() == (reference / weights).read_bytes()
+    for folder in ("best", "checkpoints"):
+        assert sorted(os.listdir(run / folder)) == sorted(os.listdir(reference / folder))
+    results = [json.loads((path / "result.json").read_text()) for path in (run, reference)]
+    for result in results:
+        del result["seconds"]
+    assert results[0] == results[1]
+
+
+def test_20_kills_at_random_moments(data: Path, never_stopped: Path, tmp_path: Path) -> None:
+    rng = random.Random(os.getpid())  # other moments every time
+    kills = finished = 0
+    while kills < 20 or finished == 0:
+        settings = settings_of(data, tmp_path / f"run{finished}", **OAXE)
+        process = start(settings)
+        process.join(rng.uniform(0, 0.8) if kills < 20 else None)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        if process.exitcode == -signal.SIGKILL:
+            kills += 1
+            continue
+        assert process.exitcode == 0
+        assert_same_end(Path(settings.run), never_stopped)
+        finished += 1
+
+
+def test_killed_at_every_write(data: Path, never_stopped: Path, tmp_path: Path) -> None:
+    settings = settings_of(data, tmp_path / "run", **OAXE)
+    for count in itertools.count(1):
+        process = start(settings, die_at_sync=count)
+        process.join()
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+    assert count > 15  # starts that got one write further than the one before
+    assert_same_end(Path(settings.run), never_stopped)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_from_outside(
+    number: int, data: Path, never_stopped: Path, tmp_path: Path
+) -> None:
+    settings = settings_of(data, tmp_path / "run", **OAXE)
+    records = Path(settings.run) / "metrics.jsonl"
+    process = start(settings)
+    while not (records.exists() and records.read_bytes()):
+        time.sleep(0.01)
+    assert process.pid is not None
+    os.kill(process.pid, number)
+    process.join(5)
+    assert process.exitcode == 0
+    assert not (Path(settings.run) / "result.json").exists()
+    assert list((Path(settings.run) / "checkpoints").glob("step-*"))
+    assert train_small(settings)[0]["step"] == 24
+    assert_same_end(Path(settings.run), never_stopped)
+
+
+def signals_at(call: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, interrupted by SIGTERM in its n-th call."""
+    calls = itertools.count(1)
+
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == call:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return function(*arguments, **options)
+
+    return wrapped
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call", "step"),
+    [
+        (Objective, "forward", 1, 0),  # nothing was done: nothing is saved
+        (Objective, "forward", 20, None),  # in the middle of an update, which is done again
+        (Validation, "run", 1, 5),  # in a validation, which is made up for
+        (Validation, "run", 5, 24),  # in the last one
+        (Validation, "bleu", 2, 10),
+        (oaxe.training.trainer, "learning_rate", 15, 15),  # after the gradients: validated later
+        (oaxe.training.trainer, "learning_rate", 24, 24),  # in the last update
+        (oaxe.training.trainer, "save_checkpoint", 2, 5),  # while the best is saved
+    ],
+)
+def test_a_signal_at_a_moment(
+    owner: Any,
+    name: str,
+    call: int,
+    step: int | None,
+    data: Path,
+    never_stopped: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = settings_of(data, tmp_path / "run", **OAXE)
+    monkeypatch.setattr(owner, name, signals_at(call, getattr(owner, name)))
+    result, printed = train_small(settings)
+    assert result["stopped"] == "interrupted"
+    assert "the same command continues" in printed
+    assert step is None or result["step"] == step
+    monkeypatch.undo()
+    train_small(settings)
+    assert_same_end(Path(settings.run), never_stopped)
+
+
+def test_a_damaged_checkpoint_falls_back(data: Path, never_stopped: Path, tmp_path: Path) -> None:
+    settings = settings_of(data, tmp_path / "run", train__steps=14, **OAXE)
+    train_small(settings)
+    older, newest = sorted((Path(settings.run) / "checkpoints").iterdir())
+    assert (older.name, newest.name) == ("step-00000012", "step-00000014")
+    weights = newest / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    settings = settings_of(data, tmp_path / "run", **OAXE)
+    _, printed = train_small(settings)
+    assert f"{newest} is damaged: model.safetensors does not match its checksum" in printed
+    assert f"resumed from {older}" in printed
+    # Step 14 was validated as the last one, and is not any more.
+    assert_same_end(Path(settings.run), never_stopped)
+
+
+def test_without_a_whole_checkpoint_it_does_not_start_anew(data: Path, tmp_path: Path) -> None:
+    settings = settings_of(data, tmp_path / "run", train__steps=8)
+    train_small(settings)
+    for path in (Path(settings.run) / "checkpoints").iterdir():
+        (path / "state.json").unlink()
+    with pytest.raises(UserError, match=r"(?s)step-0+8 is damaged: state.json is missing.*Remove"):
+        train_small(settings)
+
+
+def test_other_settings_are_refused(data: Path, tmp_path: Path) -> None:
+    train_small(settings_of(data, tmp_path / "run", train__steps=3))
+    before = (tmp_path / "run/config.yaml").read_text()
+    other = settings_of(data, tmp_path / "run", optim__lr=1e-4, model__norm="pre")
+    with pytest.raises(UserError) as caught:
+        train_small(other)
+    assert "optim.lr: 0.003 there, 0.0001 here" in str(caught.value)
+    assert "model.norm: 'post' there, 'pre' here" in str(caught.value)
+    assert "steps" not in str(caught.value)
+    assert (tmp_path / "run/config.yaml").read_text() == before
+
+
+def test_other_data_are_refused(tmp_path: Path) -> None:
+    data = make_data(tmp_path / "digits")
+    settings = settings_of(data, tmp_path / "run", train__steps=3)
+    train_small(settings)
+    shutil.rmtree(data)
+    make_data(tmp_path / "digits", pairs=100)
+    with pytest.raises(UserError, match="was prepared anew"):
+        train_small(settings)
+
+
+def test_one_process_a_run(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of(data, tmp_path / "run", train__steps=3)
+
+    def second(*_: Any) -> None:
+        train_small(settings)
+
+    monkeypatch.setattr(Validation, "run", second)
+    with pytest.raises(UserError, match="another process is training in"):
+        train_small(settings)
+
+
+def test_starting_a_finished_run_changes_nothing(data: Path, tmp_path: Path) -> None:
+    settings = settings_of(data, tmp_path / "run", train__steps=6)
+    train_small(settings)
+    run = Path(settings.run)
+    names = ["metrics.jsonl", "model/model.safetensors", "result.json", "config.yaml"]
+    before = [(run / name).read_bytes() for name in names]
+    result, printed = train_small(settings)
+    assert "there is nothing left to train" in printed
+    assert result["step"] == 6
+    assert [(run / name).read_bytes() for name in names] == before
+    assert len(json.loads((run / "environment.json").read_text())) == 2
+
+
+def test_a_limit_below_what_is_done(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        moment = signals_at(3, learning_rate)
+        patch.setattr(oaxe.training.trainer, "learning_rate", moment)
+        assert train_small(settings_of(data, tmp_path / "run"))[0]["step"] == 3
+    for _ in range(2):  # without any validation before; the second time there is one
+        result, _ = train_small(settings_of(data, tmp_path / "run", train__steps=2))
+        assert result["step"] == 3
+        assert [r["step"] for r in metrics(tmp_path / "run") if r["what"] == "valid"] == [3]
+
+
+def test_a_lost_best_checkpoint_is_done_without(data: Path, tmp_path: Path) -> None:
+    settings = settings_of(data, tmp_path / "run", train__steps=10)
+    train_small(settings)
+    first, second = sorted((tmp_path / "run/best").iterdir())
+    (first / "model.safetensors").unlink()
+    result, printed = train_small(settings)
+    assert f"{first} is damaged (model.safetensors is missing)" in printed
+    assert int(second.name[-2:]) == 10
+    assert result["model"] == "best checkpoint, step 10"
+    (second / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="none of the best checkpoints"):
+        train_small(settings)
+
+
+@pytest.mark.parametrize("loss", ["xe", "oaxe"])
+def test_a_loss_that_is_not_finite_stops_the_run(
+    loss: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(data, tmp_path / "run", loss__name=loss, train__save_every=1)
+    forward, calls = Objective.forward, itertools.count(1)
+
+    def poisoned(self: Objective, example: Any, xe_weight: float) -> Any:
+        if next(calls) == 20:
+            self.model.output_weight.data[9] = float("nan")
+        return forward(self, example, xe_weight)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Objective, "forward", poisoned)
+        with pytest.raises(UserError, match=r"update (\d+).*training pairs \d+, \d+.*optim.lr"):
+            train_small(settings)
+    tensors = final_tensors(tmp_path / "run")
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
+    assert train_small(settings)[0]["step"] == 24
+
+
+@pytest.mark.parametrize("step", [5, 8])  # where the best are kept, and where a checkpoint is saved
+def test_weights_that_are_not_finite_are_not_saved(
+    step: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A finite loss does not make finite weights; the next loss would come too late."""
+    settings = settings_of(data, tmp_path / "run")
+    calls = itertools.count(1)
+
+    def rate(number: int, **options: Any) -> float:
+        return float("nan") if next(calls) == step else learning_rate(number, **options)
+
+    monkeypatch.setattr(oaxe.training.trainer, "learning_rate", rate)
+    with pytest.raises(UserError, match=rf"update {step} made weights.*training pairs \d+, \d+"):
+        train_small(settings)
+    kept = [
+        path.name
+        for name in ("checkpoints", "best")
+        for path in (tmp_path / "run" / name).glob("*")
+    ]
+    assert kept == ["step-00000004", *["step-00000005"] * (step > 5)]
+    monkeypatch.undo()
+    assert train_small(settings)[0]["step"] == 24
+
+
+def test_validation_does_not_count_as_training_time(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(self: Validation) -> float:
+        time.sleep(0.5)
+        return 0.0
+
+    monkeypatch.setattr(Validation, "bleu", slow)
+    settings = settings_of(data, tmp_path / "run", train__steps=6, validation__every=2)
+    result, _ = train_small(settings)
+    assert result["seconds"] < 1
+
+
+def test_limits(data: Path, tmp_path: Path) -> None:
+    epochs = settings_of(
+        data, tmp_path / "epochs", train__steps=0, train__epochs=2, validation__every=0
+    )
+    result, _ = train_small(epochs)
+    assert result["stopped"] == "2 epochs are done"
+    validated = [
+        record["step"] for record in metrics(tmp_path / "epochs") if record["what"] == "valid"
+    ]
+    assert validated == [result["step"] // 2, result["step"]]
+
+    minutes = settings_of(data, tmp_path / "minutes", train__steps=0, train__minutes=0.002)
+    result, _ = train_small(minutes)
+    assert result["stopped"] == "0.002 minutes are over"
+    assert 0.1 <= result["seconds"] < 2
+    assert train_small(minutes)[0]["step"] == result["step"]
+
+
+def test_patience(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([1.0, 3.0, 2.0, 3.0, 9.0])
+    monkeypatch.setattr(Validation, "bleu", lambda self: next(scores))
+    settings = settings_of(
+        data, tmp_path / "run", validation__every=2, validation__patience=2, validation__average=1
+    )
+    result, _ = train_small(settings)
+    assert result["stopped"] == "no better BLEU in 2 validations"
+    assert result["step"] == 8
+    assert result["bleu"] == 3.0
+    assert result["model"] == "best checkpoint, step 4"  # the first of two equals
+    assert train_small(settings)[0]["step"] == 8
+
+
+def test_annealing_follows_its_formula(data: Path, tmp_path: Path) -> None:
+    settings = settings_of(
+        data,
+        tmp_path / "run",
+        loss__name="oaxe",
+        loss__annealing=True,
+        train__steps=0,
+        train__epochs=3,
+        train__log_every=1,
+    )
+    train_small(settings)
+    records = [record for record in metrics(tmp_path / "run") if record["what"] == "train"]
+    assert len({round(record["epoch"]) for record in records}) == 4
+    for record in records:
+        expected = annealed_weight(record["epoch"], 3)
+        assert record["xe_weight"] == pytest.approx(expected, abs=1e-3)
+    assert records[0]["xe_weight"] > 0.99
+    assert records[-1]["xe_weight"] > 0 or records[-1]["epoch"] >= 0.95 * 3
+
+
+def test_init_from(data: Path, tmp_path: Path) -> None:
+    train_small(settings_of(data, tmp_path / "first", train__steps=4))
+
+    def start_from(name: str, run: str, prepared: Path, **changes: Any) -> Settings:
+        return settings_of(
+            prepared, tmp_path / run, train__init_from=str(tmp_path / name), **changes
+        )
+
+    with pytest.raises(UserError, match="is no folder"):
+        train_small(start_from("nowhere", "a", data))
+    (tmp_path / "unfinished/checkpoints").mkdir(parents=True)
+    with pytest.raises(UserError, match="not finished"):
+        train_small(start_from("unfinished", "b", data))
+    with pytest.raises(UserError, match=r"(?s)another architecture:.*length"):
+        train_small(start_from("first", "c", data, model__kind="at"))
+    other = make_data(tmp_path / "other", digits="01234")
+    with pytest.raises(UserError, match=r"other subwords.*--subwords"):
+        train_small(start_from("first", "d", other))
+
+    changes = {**OAXE, "optim__lr": 0.0, "optim__warmup": 0}
+    train_small(start_from("first", "second", data, train__steps=1, **changes))
+    models = [load_file(tmp_path / run / "model/model.safetensors") for run in ("first", "second")]
+    assert same(*models)
+    (tmp_path / "first").rename(tmp_path / "gone")  # only the beginning needs it
+    result, _ = train_small(start_from("first", "second", data, train__steps=2, **changes))
+    assert result["step"] == 2
+
+
+def test_the_log_drops_what_will_be_said_again(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"what": what, "step": s}) for s in (1, 2, 3) for what in ("train", "valid")
+    ]
+    path = tmp_path / "metrics.jsonl"
+    for step, validated, count in [(3, True, 6), (2, True, 4), (2, False, 3), (0, True, 0)]:
+        path.write_text("\n".join(lines) + '\n{"what": "tra')
+        RunLog(tmp_path, Console(quiet=True), step=step, validated=validated).close()
+        assert path.read_text() == "".join(f"{line}\n" for line in lines[:count])
