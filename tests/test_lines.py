@@ -1,0 +1,88 @@
+"""The way of a user: prepare, train, translate, through the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from oaxe.cli import app
+from oaxe.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a prepared data set and a finished run (too short to have learned much)."""
+    folder = tmp_path_factory.mktemp("user")
+    text = "".join(f"{i % 7} {i % 5} {i % 3}\n" for i in range(200))
+    for name in ("train.a", "train.b", "valid.a", "valid.b"):
+        (folder / name).write_text(text if name.startswith("train") else text[:60])
+    configuration = folder / "config.yaml"
+    configuration.write_text(
+        f"run: {folder}/run\n"
+        f"data: {{folder: {folder}/data, update_tokens: 200, batch_tokens: 400}}\n"
+        "model: {size: tiny, max_length: 20}\n"
+        "train: {steps: 3}\n"
+    )
+    pairs = [f"{folder}/{name}" for name in ("train.a", "train.b", "valid.a", "valid.b")]
+    ok("prepare", f"{folder}/data", "--from", "a", "--to", "b", "--vocab-size", "22",
+       "--train", *pairs[:2], "--valid", *pairs[2:])  # fmt: skip
+    ok("config", "check", str(configuration))
+    ok("train", str(configuration))
+    return folder
+
+
+def ok(*arguments: str, stdin: str | None = None) -> str:
+    result = CliRunner().invoke(app, arguments, input=stdin)
+    if result.exception:
+        raise result.exception
+    return result.stdout
+
+
+def test_a_file_and_standard_input_give_the_same(folder: Path) -> None:
+    source = folder / "source.txt"
+    source.write_text("1 2 3\n\n0 1\n")
+    out = folder / "out.txt"
+    ok("translate", "--model", f"{folder}/run", str(source), "-o", str(out))
+    lines = out.read_text().split("\n")
+    assert len(lines) == 4  # three lines, and nothing after the last
+    assert lines[1] == ""
+    assert ok("translate", "--model", f"{folder}/run/model", stdin=source.read_text()) == "\n".join(
+        lines
+    )
+
+
+def test_json_lines_hold_all_alternatives(folder: Path) -> None:
+    output = ok(
+        "translate", "--model", f"{folder}/run", "--json", "--length-candidates", "3", stdin="1 2\n"
+    )
+    record = json.loads(output)
+    assert record["source"] == "1 2"
+    scores = [translation["score"] for translation in record["translations"]]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert len({translation["length"] for translation in record["translations"]}) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "{folder}/nowhere"], "nowhere"),
+        (["--model", "{folder}/run", "{folder}/none.txt"], "cannot open .*none.txt"),
+        (["--model", "{folder}/run", "--beam", "3"], "beam is no option of a model of kind 'nat'"),
+        (["--model", "{folder}/run", "{folder}/latin1.txt"], "not UTF-8"),
+    ],
+)
+def test_clear_errors(folder: Path, arguments: list[str], message: str) -> None:
+    (folder / "latin1.txt").write_bytes("größer\n".encode("latin1"))
+    filled = [argument.format(folder=folder) for argument in arguments]
+    with pytest.raises(UserError, match=message):
+        ok("translate", *filled, stdin="1 2\n")
+
+
+def test_a_run_that_is_not_finished(folder: Path) -> None:
+    unfinished = folder / "unfinished"
+    unfinished.mkdir(exist_ok=True)
+    (unfinished / "config.yaml").write_text("run: x\n")
+    with pytest.raises(UserError, match="not finished"):
+        ok("translate", "--model", str(unfinished), stdin="1\n")
