@@ -71,7 +71,11 @@ def test_all_problems_at_once() -> None:
         ({"train": {}}, "nothing stops this run"),
         ({"model": {"kind": "at"}, "loss": {"name": "oaxe"}}, "does not go with model.kind at"),
         ({"loss": {"truncation": 0.1}}, "truncation belongs to oaxe"),
-        ({"loss": {"name": "oaxe", "truncation": 1.0}}, "truncation must be in"),
+        ({"loss": {"name": "oaxe", "truncation": 1.0}}, "loss.truncation must be below 1"),
+        ({"model": {"kind": "ctc"}, "loss": {"name": "ctc", "annealing": True}}, "annealing needs"),
+        ({"optim": {"betas": [2, 2]}}, "optim.betas must be in"),
+        ({"loss": {"annealing_c": 0.5}}, "annealing_c must be above 1"),
+        ({"run": "???"}, "run is missing"),
         ({"loss": {"name": "oaxe", "annealing": True}}, "annealing needs train.epochs"),
         ({"train": {"steps": 1, "save_every": 0}}, "save_every must be at least 1"),
         ({"loss": None, "optim": 3}, "optim must be a section"),
@@ -80,6 +84,20 @@ def test_all_problems_at_once() -> None:
 def test_what_does_not_go_together(changes: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         build(Settings, {**MINIMAL, **changes})
+
+
+def test_values_that_cannot_be_are_reported_together() -> None:
+    changes = {"loss": {"label_smoothing": 2}, "optim": {"lr": -1}, "model": {"dropout": 1.5}}
+    with pytest.raises(UserError, match="3 problems"):
+        build(Settings, {**MINIMAL, **changes})
+
+
+def test_masking_follows_the_loss() -> None:
+    masking = {
+        name: build(Settings, {**MINIMAL, "loss": {"name": name}}).loss.masking
+        for name in ("xe", "oaxe", "axe")
+    }
+    assert masking == {"xe": "partial-masks", "oaxe": "unobserved", "axe": "unobserved"}
 
 
 def test_overrides(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("user")
     text = "".join(f"{i % 7} {i % 5} {i % 3}\n" for i in range(200))
     for name in ("train.a", "train.b", "valid.a", "valid.b"):
-        (folder / name).write_text(text if name.startswith("train") else text[:60])
+        # one validation sentence is longer than the model can be
+        valid = text[:60] + " ".join("123" * 20) + "\n"
+        (folder / name).write_text(text if name.startswith("train") else valid)
     configuration = folder / "config.yaml"
     configuration.write_text(
         f"run: {folder}/run\n"
@@ -64,17 +66,35 @@ def test_json_lines_hold_all_alternatives(folder: Path) -> None:
     assert len({translation["length"] for translation in record["translations"]}) == 3
 
 
+def test_what_is_there_is_not_lost(folder: Path) -> None:
+    text = folder / "text.txt"
+    text.write_text("1 2\n")
+    with pytest.raises(UserError, match="no option"):
+        ok("translate", "--model", f"{folder}/run", str(text), "-o", str(text), "--beam", "3")
+    assert text.read_text() == "1 2\n"
+    expected = ok("translate", "--model", f"{folder}/run", stdin="1 2\n")
+    ok("translate", "--model", f"{folder}/run", str(text), "-o", str(text))
+    assert text.read_text() == expected
+
+
+def test_lines_end_at_line_feeds_alone(folder: Path) -> None:
+    odd = folder / "odd.txt"
+    odd.write_bytes("1\r2\u20283\r\n1 2".encode())
+    assert ok("translate", "--model", f"{folder}/run", str(odd)).count("\n") == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--model", "{folder}/nowhere"], "nowhere"),
         (["--model", "{folder}/run", "{folder}/none.txt"], "cannot open .*none.txt"),
         (["--model", "{folder}/run", "--beam", "3"], "beam is no option of a model of kind 'nat'"),
-        (["--model", "{folder}/run", "{folder}/latin1.txt"], "not UTF-8"),
+        (["--model", "{folder}/run", "{folder}/latin1.txt"], "line 2 of the input is not UTF-8"),
+        (["--model", "{folder}/run", "--device", "abacus"], "--device abacus"),
     ],
 )
 def test_clear_errors(folder: Path, arguments: list[str], message: str) -> None:
-    (folder / "latin1.txt").write_bytes("größer\n".encode("latin1"))
+    (folder / "latin1.txt").write_bytes("1\ngrößer\n".encode("latin1"))
     filled = [argument.format(folder=folder) for argument in arguments]
     with pytest.raises(UserError, match=message):
         ok("translate", *filled, stdin="1 2\n")

@@ -365,7 +365,8 @@ def test_init_from(data: Path, tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="is no folder"):
         train_small(start_from("nowhere", "a", data))
-    (tmp_path / "unfinished/checkpoints").mkdir(parents=True)
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished/config.yaml").touch()
     with pytest.raises(UserError, match="not finished"):
         train_small(start_from("unfinished", "b", data))
     with pytest.raises(UserError, match=r"(?s)another architecture:.*length"):

@@ -185,7 +185,7 @@ def translate(
     }
     options = {name: value for name, value in given.items() if value is not None}
     translator = load_translator(model, device)
-    if source is None and sys.stdin.isatty():
+    if source is None and sys.stdin.isatty() and output is None and not json:
         talk(translator, Console(), **options)
     else:
         translate_file(
@@ -281,7 +281,7 @@ def training(
     updates: Annotated[int, typer.Option(min=1, help="Timed updates of each loop.")] = 50,
     json: JsonPath = None,
 ) -> None:
-    """The trainer with its data against a bare loop over one batch in memory."""
+    """The trainer with its data against a bare loop over batches in memory."""
     from rich.console import Console
 
     check_parent(json)

@@ -140,7 +140,7 @@ def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any
             values[field.name] = _build(
                 hint, {} if section is None else section, name + ".", problems
             )
-        elif field.name in content:
+        elif field.name in content and content[field.name] != "???":
             values[field.name] = _convert(hint, content[field.name], name, problems)
         elif field.default is dataclasses.MISSING:
             problems.append(f"{name} is missing: {field.metadata['help']}")
@@ -149,7 +149,7 @@ def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any
     try:
         return kind(**values)
     except UserError as error:  # __post_init__: values that do not go together
-        problems.append(f"{path}{error}")
+        problems += [path + line for line in str(error).split("\n")]
         return None
 
 

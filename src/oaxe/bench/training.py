@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from oaxe.bench.timing import environment
+from oaxe.data.batches import Update
 from oaxe.training.ranks import join
 from oaxe.training.run import assemble
 from oaxe.training.settings import Settings
@@ -20,26 +21,39 @@ WARM_UP = 5  # updates
 
 
 def run(settings: Settings, updates: int, json_path: Path | None, console: Console) -> None:
-    """Time updates as the trainer does them, then the same ones again, resident on the device."""
+    """Time updates as the trainer does them, then the same ones in a bare loop over resident data.
+
+    Validation and checkpoints are left out of both: how often they come is a setting.
+    """
+    never = 10**9
     with tempfile.TemporaryDirectory() as folder:
-        trainer = assemble(dataclasses.replace(settings, run=folder), join(), console)
+        settings = dataclasses.replace(
+            settings,
+            run=folder,
+            validation=dataclasses.replace(settings.validation, every=never),
+            train=dataclasses.replace(
+                settings.train, steps=never, epochs=0, minutes=0.0, save_every=never
+            ),
+            loss=dataclasses.replace(settings.loss, annealing=False),
+        )
+        trainer = assemble(settings, join(), console)
         waiting, seen = 0.0, []
         loader = trainer.loader()
         try:
             for _ in range(WARM_UP):
-                trainer.step(next(loader))
+                trainer.one_update(next(loader))
             started = now(trainer)
             for _ in range(updates):
                 asked = time.perf_counter()
                 seen.append(next(loader))
                 waiting += time.perf_counter() - asked
-                trainer.step(seen[-1])
+                trainer.one_update(seen[-1])
             seconds = now(trainer) - started
         finally:
             loader.close()
         started = now(trainer)
         for update in seen:
-            trainer.step(update)
+            bare_update(trainer, update)
         bare = now(trainer) - started
     tokens = sum(update.n_target_tokens for update in seen)
     result = {
@@ -61,6 +75,16 @@ def run(settings: Settings, updates: int, json_path: Path | None, console: Conso
     console.print(f"waiting for data: {100 * waiting / seconds:.2f} % of the time")
     if json_path is not None:
         json_path.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def bare_update(trainer: Trainer, update: Update) -> None:
+    """Forward, backward and optimiser; no loader, schedule, log, seed or check."""
+    trainer.optimizer.zero_grad()
+    for batch in update.batches:
+        with trainer.autocast():
+            loss, _ = trainer.objective(trainer.example(batch), 0.0)
+        (loss / batch.n_target_tokens).backward()
+    trainer.optimizer.step()
 
 
 def now(trainer: Trainer) -> float:

@@ -6,26 +6,26 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
 
 import torch
 from rich.console import Console
 from rich.progress import track
 
-from oaxe.decoding.translator import Option, Translation, Translator
+from oaxe.decoding.translator import Option, Translation, Translator, changed_options
 from oaxe.errors import UserError
 
 CHUNK = 10_000  # lines that are sorted by length together
 
 
-def load_translator(model: Path | str, device: str | None) -> Translator:
+def load_translator(model: str, device: str | None) -> Translator:
     """A run folder, a model folder or a name on the hub, on the GPU if there is one."""
-    finished = Path(model) / "model"
-    if (Path(model) / "config.yaml").exists() and not finished.is_dir():
-        raise UserError(f"the run {model} is not finished: it has no folder `model` yet")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Translator.from_pretrained(finished if finished.is_dir() else model, device=device)
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"--device {device} cannot be used here: {error}") from None
+    return Translator.from_pretrained(model, device=device)
 
 
 def translate_file(
@@ -38,31 +38,31 @@ def translate_file(
     bf16: bool,
     **options: Option,
 ) -> None:
-    """Translate a file, or standard input, line by line; ``None`` is standard input or output."""
+    """Translate a file, or standard input, line by line; ``None`` is standard input or output.
+
+    An output file appears when it is complete; until then it is called ``NAME.part``.
+    """
+    changed_options(translator.kind, translator.decoding, options)  # before anything is opened
+    part = None if output is None else output.with_name(output.name + ".part")
     with ExitStack() as stack:
         try:
-            lines: TextIO = (
-                sys.stdin if source is None else stack.enter_context(source.open(encoding="utf-8"))
-            )
-            out = (
-                sys.stdout
-                if output is None
-                else stack.enter_context(output.open("w", encoding="utf-8"))
-            )
+            given = sys.stdin.buffer if source is None else stack.enter_context(source.open("rb"))
+            out = sys.stdout
+            if part is not None:
+                out = stack.enter_context(part.open("w", encoding="utf-8", newline="\n"))
         except OSError as error:
             raise UserError(f"cannot open {error.filename}: {error.strerror}") from None
         first_line = 1
-        for chunk in _chunks(_shown(lines, output)):
+        for chunk in _chunks(_shown(given, output)):
             found = translator.translate_scored(
                 chunk, batch_tokens=batch_tokens, bf16=bf16, first_line=first_line, **options
             )
             first_line += len(chunk)
             for text, translations in zip(chunk, found, strict=True):
-                if as_json:
-                    print(_json(text, translations), file=out)
-                else:
-                    print(translations[0].text, file=out)
+                print(_json(text, translations) if as_json else translations[0].text, file=out)
             out.flush()
+    if part is not None and output is not None:
+        part.replace(output)
 
 
 def talk(translator: Translator, console: Console, **options: Option) -> None:
@@ -81,7 +81,7 @@ def talk(translator: Translator, console: Console, **options: Option) -> None:
         console.print(found[0][0].text, highlight=False, markup=False)
 
 
-def _shown(lines: Iterable[str], output: Path | None) -> Iterable[str]:
+def _shown(lines: Iterable[bytes], output: Path | None) -> Iterable[bytes]:
     """With a progress line on standard error, if the translations go elsewhere."""
     if output is None:
         return lines
@@ -89,13 +89,18 @@ def _shown(lines: Iterable[str], output: Path | None) -> Iterable[str]:
     return track(lines, "translating", total=None, console=console, disable=not console.is_terminal)
 
 
-def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
-    texts = (line.rstrip("\n") for line in lines)
+def _chunks(lines: Iterable[bytes]) -> Iterator[list[str]]:
+    """Lines end at a line feed and nowhere else: as many come out as went in."""
+    numbered = enumerate(lines, 1)
+    while chunk := list(islice(numbered, CHUNK)):
+        yield [_text(line, number) for number, line in chunk]
+
+
+def _text(line: bytes, number: int) -> str:
     try:
-        while chunk := list(islice(texts, CHUNK)):
-            yield chunk
+        return line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise UserError(f"the input is not UTF-8: {error}; convert it first") from None
+        raise UserError(f"line {number} of the input is not UTF-8: {error}; convert it") from None
 
 
 def _json(text: str, translations: list[Translation]) -> str:

@@ -24,6 +24,7 @@ from oaxe.model.transformer import Transformer
 
 FORMAT = 1
 WEIGHTS, SUBWORDS, CONFIG = FILES = ("model.safetensors", "subwords.model", "config.json")
+RUN = "config.yaml"
 KEYS = ("crc32", "decoding", "kind", "languages", "model")
 
 
@@ -53,8 +54,12 @@ def save_folder(
 
 
 def load_folder(path: str | Path) -> tuple[Transformer, Path, dict[str, Any]]:
-    """The model on the CPU, the path of the subwords, and the config."""
+    """Of a folder, a finished run or a name on the hub: model, path of its subwords, config."""
     folder = Path(path)
+    if (folder / RUN).is_file():  # a training run: its model, once it is finished
+        folder /= "model"
+        if not folder.is_dir():
+            raise UserError(f"the run {path} is not finished: it has no folder `model` yet")
     if not folder.is_dir():
         folder = _download(str(path))
     config = _read_config(folder)

@@ -9,6 +9,10 @@ except ImportError:  # a source tree that was never built, or no C compiler at i
     _solver = None  # type: ignore[assignment]
 
 
+class NotFiniteError(ValueError):
+    """A cost, and so a logit, is infinite or NaN; the message names the batch rows."""
+
+
 def linear_assignment(cost: Tensor, mask: Tensor | None = None) -> Tensor:
     r"""For every problem of a batch, the permutation of columns with the least total cost.
 
@@ -28,8 +32,8 @@ def linear_assignment(cost: Tensor, mask: Tensor | None = None) -> Tensor:
         result is a permutation of ``0..n-1``.
 
     Raises:
-        ValueError: a shape or dtype is wrong, or a cost that takes part is infinite or NaN
-            (the message names the batch rows).
+        ValueError: a shape or dtype is wrong; as NotFiniteError, a cost that takes part is infinite
+            or NaN (the message names the batch rows).
 
     Example:
         >>> linear_assignment(torch.tensor([[[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]]]))
@@ -66,7 +70,7 @@ def _linear_assignment(cost: Tensor, mask: Tensor | None) -> Tensor:
     if not_finite:
         rows = column[:, 0].lt(0).nonzero().flatten().tolist()
         shown = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
-        raise ValueError(
+        raise NotFiniteError(
             f"cost is infinite or NaN in {len(rows)} of {len(column)} batch rows: {shown}; "
             "look at the logits or costs of those rows"
         )

@@ -26,7 +26,6 @@ class RunLog:
         *,
         step: int,
         validated: bool = True,
-        total_steps: int | None = None,
     ) -> None:
         self.console = console
         path = folder / "metrics.jsonl"
@@ -45,7 +44,7 @@ class RunLog:
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task(
-            "training", total=total_steps, completed=step, figures="starting"
+            "training", total=None, completed=step, figures="starting"
         )
         self._progress.start()
 
@@ -62,8 +61,8 @@ class RunLog:
         if record["what"] == "train":
             self._progress.update(self._task, figures=line)
 
-    def advance(self, step: int) -> None:
-        self._progress.update(self._task, completed=step)
+    def advance(self, step: int, of: float) -> None:
+        self._progress.update(self._task, completed=step, total=of)
 
     def close(self) -> None:
         self._progress.stop()

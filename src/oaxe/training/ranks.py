@@ -10,6 +10,8 @@ from torch import Tensor
 
 from oaxe.errors import UserError
 
+RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # torchrun sets them
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -70,7 +72,7 @@ def join() -> Ranks:
         torch.cuda.set_device(device)
         # cuDNN's attention plans anew, for half a second, at every new batch shape.
         torch.backends.cuda.enable_cudnn_sdp(False)
-    if "WORLD_SIZE" not in os.environ:
+    if not all(name in os.environ for name in RENDEZVOUS):
         return Ranks(0, 1, device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     control = dist.new_group(backend="gloo")

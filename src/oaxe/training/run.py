@@ -11,9 +11,9 @@ RUN/result.json        why it stopped, the BLEU of the best and of their average
 RUN/.lock              locked while a process trains here
 """
 
-import errno
 import fcntl
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,9 @@ def train(settings: Settings, console: Console) -> dict[str, Any]:
         with _locked(folder) if ranks.is_first else nullcontext():
             return _train(settings, ranks, console)
     except (OSError, SafetensorError) as error:
-        full = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-        if getattr(error, "errno", None) not in full and "No space left" not in str(error):
-            raise
         raise UserError(
-            f"cannot write to {folder}: {error}. Make room and run the same command again"
+            f"cannot write to {folder}: {error}. Give `run` a folder that can be written to, with "
+            "room for several checkpoints, and run the same command again"
         ) from error
     finally:
         leave(ranks)
@@ -223,12 +222,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _start_from(model: Transformer, path: Path, subwords: Path) -> None:
-    finished = path / "model"
     if not path.is_dir():
         raise UserError(f"train.init_from {path} is no folder; give one of a run or of a model")
-    if (path / CHECKPOINTS).is_dir() and not finished.is_dir():
-        raise UserError(f"train.init_from {path} is a run that is not finished; finish it first")
-    found, their_subwords, _ = load_folder(finished if finished.is_dir() else path)
+    found, their_subwords, _ = load_folder(path)
     if their_subwords.read_bytes() != subwords.read_bytes():
         raise UserError(
             f"train.init_from {path} was trained with other subwords than {subwords}; prepare "
@@ -250,7 +246,11 @@ def _environment() -> dict[str, Any]:
         "oaxe": oaxe.__version__,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
+        "sentencepiece": version("sentencepiece"),
+        "sacrebleu": version("sacrebleu"),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "ranks": int(os.environ.get("WORLD_SIZE", "1")),
     }
 
 

@@ -19,7 +19,7 @@ class ModelSettings:
     kind: Literal["nat", "at", "ctc"] = option(
         "nat", "nat: all words at once; at: one after the other; ctc: nat with blanks"
     )
-    size: Literal["tiny", "small", "base", "big", "12-1"] = option("base", "see oaxe.model.SIZES")
+    size: Literal["tiny", "small", "base", "big", "12-1"] = option("base", "see docs/training.md")
     norm: Literal["post", "pre"] = option("post", "layer norm after or before each block")
     dropout: float = option(0.3, "share of activations dropped while training")
     max_length: int = option(256, "longest sentence, in subwords")
@@ -29,8 +29,9 @@ class ModelSettings:
 @dataclass(frozen=True)
 class LossSettings:
     name: Literal["xe", "oaxe", "axe", "ctc"] = option("xe", "training loss")
-    inputs: Literal["unobserved", "partial-all", "partial-masks"] = option(
-        "partial-masks", "nat: decoder input, and the tokens that the loss counts"
+    inputs: Literal["unobserved", "partial-all", "partial-masks"] | None = option(
+        None,
+        "nat: decoder input and the tokens that count; null: partial-masks for xe, or unobserved",
     )
     label_smoothing: float = option(0.1, "xe and oaxe")
     truncation: float = option(0.0, "oaxe: drop tokens whose probability is not above this")
@@ -42,13 +43,10 @@ class LossSettings:
     annealing_c: float = option(16.0, "c of T_m")
     annealing_lambda: float = option(0.95, "lambda of T_m")
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.truncation < 1:
-            raise UserError(f"truncation must be in [0, 1), got {self.truncation}")
-        if not 0 <= self.label_smoothing < 1:
-            raise UserError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
-        if self.truncation and self.name != "oaxe":
-            raise UserError(f"truncation belongs to oaxe, the loss is {self.name}")
+    @property
+    def masking(self) -> Literal["unobserved", "partial-all", "partial-masks"]:
+        """``inputs``, or the paper's choice for this loss."""
+        return self.inputs or ("partial-masks" if self.name == "xe" else "unobserved")
 
 
 @dataclass(frozen=True)
@@ -85,18 +83,15 @@ class TrainSettings:
     log_every: int = option(50, "updates between lines of metrics.jsonl")
     save_every: int = option(1_000, "updates between checkpoints to resume from")
 
-    def __post_init__(self) -> None:
-        if not (self.steps or self.epochs or self.minutes):
-            raise UserError(
-                "nothing stops this run: set train.steps, train.epochs or train.minutes"
-            )
-
 
 AT_LEAST_1 = {
     "data.update_tokens", "data.batch_tokens", "model.max_length", "model.upsample",
     "validation.length_candidates", "validation.beam", "validation.keep", "validation.average",
     "train.log_every", "train.save_every",
 }  # fmt: skip
+
+
+BELOW_1 = {"model.dropout", "loss.label_smoothing", "loss.truncation"}
 
 
 @dataclass(frozen=True)
@@ -110,18 +105,30 @@ class Settings:
     train: TrainSettings = required("how long, and on what")
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name} must be at least {int(name in AT_LEAST_1)}, got {value}"
-            for name, value in flatten(to_mapping(self)).items()
-            if isinstance(value, int | float) and not value >= (name in AT_LEAST_1)  # nor nan
-        ]
-        if problems:
-            raise UserError("\n  ".join(problems))
-        allowed = {"nat": ("xe", "oaxe", "axe"), "at": ("xe",), "ctc": ("ctc",)}[self.model.kind]
-        if self.loss.name not in allowed:
-            raise UserError(
-                f"loss.name {self.loss.name} does not go with model.kind {self.model.kind}; "
+        """All that is wrong with the values, at once."""
+        model, loss, limits = self.model, self.loss, self.train
+        problems = []
+        for name, value in flatten(to_mapping(self)).items():
+            least = int(name in AT_LEAST_1)
+            if isinstance(value, int | float) and not value >= least:  # nor nan
+                problems.append(f"{name} must be at least {least}, got {value}")
+            elif name in BELOW_1 and value >= 1:
+                problems.append(f"{name} must be below 1, got {value}")
+        if not all(0 <= beta < 1 for beta in self.optim.betas):
+            problems.append(f"optim.betas must be in [0, 1), got {list(self.optim.betas)}")
+        if not (loss.annealing_c > 1 and loss.annealing_lambda <= 1):
+            problems.append("loss.annealing_c must be above 1 and loss.annealing_lambda at most 1")
+        allowed = {"nat": ("xe", "oaxe", "axe"), "at": ("xe",), "ctc": ("ctc",)}[model.kind]
+        if loss.name not in allowed:
+            problems.append(
+                f"loss.name {loss.name} does not go with model.kind {model.kind}; "
                 f"it takes {', '.join(allowed)}"
             )
-        if self.loss.annealing and (self.train.epochs == 0 or self.loss.name == "xe"):
-            raise UserError("loss.annealing needs train.epochs and a loss.name other than xe")
+        if loss.truncation and loss.name != "oaxe":
+            problems.append(f"loss.truncation belongs to oaxe, the loss is {loss.name}")
+        if loss.annealing and (limits.epochs == 0 or loss.name not in ("oaxe", "axe")):
+            problems.append("loss.annealing needs train.epochs, and oaxe or axe as loss.name")
+        if not (limits.steps or limits.epochs or limits.minutes):
+            problems.append("nothing stops this run: set train.steps, epochs or minutes")
+        if problems:
+            raise UserError("\n".join(problems))

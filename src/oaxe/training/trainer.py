@@ -29,7 +29,7 @@ from oaxe.data.batches import Batch, Update, UpdateLoader
 from oaxe.data.corpus import Corpus
 from oaxe.decoding.pretrained import differences
 from oaxe.errors import UserError
-from oaxe.losses import annealed_weight
+from oaxe.losses import NotFiniteError, annealed_weight
 from oaxe.model.transformer import Transformer
 from oaxe.text.symbols import EOS, UNK
 from oaxe.training.checkpoint import (
@@ -97,6 +97,7 @@ class Trainer:
         )
         self._interruption = Interruption(alone=ranks.world_size == 1)
         self._ticked = time.monotonic()
+        self._tokens = 0  # of the target, since the last line of the log
         self._unchecked: list[tuple[int, list[Tensor], Tensor]] = []  # step, indices, loss
 
     def loader(self) -> UpdateLoader:
@@ -115,7 +116,7 @@ class Trainer:
 
     def run(self) -> str:
         """Train until a limit is reached; returns which."""
-        settings, position, log = self.settings, self.position, None
+        position, log = self.position, None
         loader = self.loader()
         if self._limit_reached() and not position.best:
             position.validation_due = True  # a limit was lowered to what is done already
@@ -125,7 +126,6 @@ class Trainer:
                 self.console,
                 step=position.step,
                 validated=not position.validation_due,
-                total_steps=settings.train.steps or None,
             )
         self._ticked = time.monotonic()
         try:
@@ -134,14 +134,14 @@ class Trainer:
                 if reason:
                     self._save()
                 while not reason:
-                    reason = self._one_update(next(loader), log)
+                    reason = self.one_update(next(loader), log)
         finally:
             loader.close()
             if log:
                 log.close()
         return reason
 
-    def _one_update(self, update: Update, log: RunLog | None) -> str:
+    def one_update(self, update: Update, log: RunLog | None = None) -> str:
         """Returns why training is over, or nothing."""
         settings, position = self.settings, self.position
         epoch = update.epoch + update.number / update.n_updates
@@ -153,6 +153,7 @@ class Trainer:
             self._save()
             return INTERRUPTED
         self._tick()
+        self._tokens += update.n_target_tokens
         position.step += 1
         end_of_epoch = update.number + 1 == update.n_updates
         position.epoch = update.epoch + end_of_epoch
@@ -176,8 +177,15 @@ class Trainer:
         if must_save or reason:
             self._save()
         if log:
-            log.advance(step)
+            log.advance(step, self._expected_steps(update))
         return reason
+
+    def _expected_steps(self, update: Update) -> float:
+        """When the first of the limits will be reached, as far as it can be foreseen."""
+        limits, position = self.settings.train, self.position
+        per_second = position.step / max(position.seconds, 1e-9)
+        expected = limits.steps, limits.epochs * update.n_updates, 60 * limits.minutes * per_second
+        return min(steps for steps in expected if steps)
 
     def step(self, update: Update, xe_weight: float = 0.0) -> float:
         """Change the weights once; returns the learning rate."""
@@ -186,7 +194,7 @@ class Trainer:
         entropy = [settings.train.seed, step, ranks.rank]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]))
         self.model.train()
-        examples = [self._example(batch) for batch in update.batches]
+        examples = [self.example(batch) for batch in update.batches]
         total = torch.zeros((), device=ranks.device)
         words = torch.zeros((), device=ranks.device)
         sums = torch.zeros_like(self._sums)
@@ -197,16 +205,16 @@ class Trainer:
         # takes part with one sentence that weighs nothing.
         weight = float(ranks.world_size) if examples else 0.0
         nothing = Batch(torch.tensor([[EOS]]), torch.tensor([[UNK]]), torch.tensor([0]), 1)
-        examples = examples or [self._example(nothing.to(ranks.device))]
+        examples = examples or [self.example(nothing.to(ranks.device))]
 
         self.optimizer.zero_grad(set_to_none=True)
         with self._interruption.repeatable():
             for number, example in enumerate(examples, 1):
                 with self._sync_if(number == len(examples)):
                     try:
-                        with self._autocast():
+                        with self.autocast():
                             loss, stats = self._shared(example, xe_weight)
-                    except ValueError as error:  # the matching met a cost that is not finite
+                    except NotFiniteError as error:  # in the matching
                         raise UserError(
                             self._not_finite(indices_of(update), f"update {step}: {error}")
                         ) from None
@@ -225,8 +233,8 @@ class Trainer:
         self.optimizer.step()
         return lr
 
-    def _example(self, batch: Batch) -> Example:
-        model, inputs = self.settings.model, self.settings.loss.inputs
+    def example(self, batch: Batch) -> Example:
+        model, inputs = self.settings.model, self.settings.loss.masking
         return make_example(batch.source, batch.target, model.kind, inputs, model.upsample)
 
     def _xe_weight(self, epoch: float) -> float:
@@ -236,7 +244,7 @@ class Trainer:
         epochs = self.settings.train.epochs
         return annealed_weight(epoch, epochs, loss.annealing_c, loss.annealing_lambda)
 
-    def _autocast(self) -> AbstractContextManager[Any]:
+    def autocast(self) -> AbstractContextManager[Any]:
         wanted = self.settings.train.precision == "bf16"
         return torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=wanted)
 
@@ -299,13 +307,14 @@ class Trainer:
         self._sums = torch.zeros_like(self._sums)
         elapsed = self.position.seconds - self.position.logged_seconds
         self.position.logged_seconds = self.position.seconds
+        tokens, self._tokens = self._tokens, 0
         if log:
             figures = {
                 "step": self.position.step,
                 "epoch": round(epoch, 4),
                 "xe_weight": xe_weight if self.settings.loss.annealing else None,
                 "lr": lr,
-                "tokens_per_second": sums["words"] / elapsed,
+                "tokens_per_second": tokens / elapsed,
             }
             has_length, is_oaxe = self.model.length is not None, self.settings.loss.name == "oaxe"
             log.write(figures | means(sums, has_length=has_length, is_oaxe=is_oaxe))

@@ -38,12 +38,16 @@ class Validation:
         settings, ranks = self.settings, self.ranks
         lengths = self.corpus.source_lengths, self.corpus.target_lengths
         order = np.argsort(lengths[1][: self.n_sentences], kind="stable")
-        batches = cut(*lengths, order, settings.data.batch_tokens)
+        # Validation text is not filtered by length: what is too long is translated, cut, but has
+        # no loss.
+        longest = np.maximum(*lengths)[order]
+        limit = min(settings.model.max_length, settings.data.batch_tokens - 1)
+        batches = cut(*lengths, order[longest <= limit], settings.data.batch_tokens)
         torch.manual_seed(0)
         sums = torch.zeros(len(STATS), device=ranks.device)
         for indices in batches[ranks.rank :: ranks.world_size]:
             batch = collate(self.corpus, indices).to(ranks.device)
-            model, inputs = settings.model, settings.loss.inputs
+            model, inputs = settings.model, settings.loss.masking
             example = make_example(batch.source, batch.target, model.kind, inputs, model.upsample)
             with torch.autocast(
                 ranks.device.type, torch.bfloat16, enabled=settings.train.precision == "bf16"
