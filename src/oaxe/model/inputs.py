@@ -14,11 +14,11 @@ from oaxe.text.symbols import BOS, EOS, MASK, PAD
 
 IGNORED = -100  # the default ignore_index of the losses
 
-Objective = Literal["unobserved", "partial-all", "partial-masks"]
+Masking = Literal["unobserved", "partial-all", "partial-masks"]
 
 
 def decoder_inputs(
-    target: Tensor, objective: Objective, generator: torch.Generator | None = None
+    target: Tensor, objective: Masking, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
     """Inputs and targets of a model that predicts all words at once.
 
@@ -34,8 +34,8 @@ def decoder_inputs(
         >>> decoder_inputs(torch.tensor([[8, 9, PAD]]), "unobserved")
         (tensor([[4, 4, 0]]), tensor([[   8,    9, -100]]))
     """
-    if objective not in get_args(Objective):
-        raise ValueError(f"objective must be one of {get_args(Objective)}, got {objective!r}")
+    if objective not in get_args(Masking):
+        raise ValueError(f"objective must be one of {get_args(Masking)}, got {objective!r}")
     real = target != PAD
     charged = target.masked_fill(~real, IGNORED)
     if objective == "unobserved":

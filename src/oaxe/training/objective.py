@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from oaxe.losses import axe_loss, ctc_loss, xe_loss
 from oaxe.losses.oaxe import best_places, order_losses
-from oaxe.model.inputs import IGNORED, causal_inputs, ctc_inputs, decoder_inputs
-from oaxe.model.inputs import Objective as Inputs
+from oaxe.model.inputs import IGNORED, Masking, causal_inputs, ctc_inputs, decoder_inputs
 from oaxe.model.transformer import Transformer
 from oaxe.text.symbols import BLANK, PAD
 
@@ -41,7 +40,7 @@ class Example(NamedTuple):
 
 
 def make_example(
-    source: Tensor, target: Tensor, kind: str, objective: Inputs, upsample: int
+    source: Tensor, target: Tensor, kind: str, objective: Masking, upsample: int
 ) -> Example:
     """Decoder input and loss target for a batch; random masks come from torch's own generator."""
     length = (target != PAD).sum(1)

@@ -6,6 +6,9 @@ from typing import Literal
 from oaxe.config import flatten, option, required, to_mapping
 from oaxe.errors import UserError
 
+# As in oaxe.model.inputs, which needs torch: configurations are checked without it.
+Masking = Literal["unobserved", "partial-all", "partial-masks"]
+
 
 @dataclass(frozen=True)
 class DataSettings:
@@ -29,7 +32,7 @@ class ModelSettings:
 @dataclass(frozen=True)
 class LossSettings:
     name: Literal["xe", "oaxe", "axe", "ctc"] = option("xe", "training loss")
-    inputs: Literal["unobserved", "partial-all", "partial-masks"] | None = option(
+    inputs: Masking | None = option(
         None,
         "nat: decoder input and the tokens that count; null: partial-masks for xe, or unobserved",
     )
@@ -44,7 +47,7 @@ class LossSettings:
     annealing_lambda: float = option(0.95, "lambda of T_m")
 
     @property
-    def masking(self) -> Literal["unobserved", "partial-all", "partial-masks"]:
+    def masking(self) -> Masking:
         """``inputs``, or the paper's choice for this loss."""
         return self.inputs or ("partial-masks" if self.name == "xe" else "unobserved")
 
