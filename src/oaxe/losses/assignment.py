@@ -23,7 +23,7 @@ def linear_assignment(cost: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Args:
         cost: ``(batch, n, n)``, any floating dtype. CUDA costs are solved on the host for now,
-            which waits for the device once a call.
+            which waits for the device once a call; the check for finite costs adds no other wait.
         mask: ``(batch, n)`` bool, True for the rows *and* columns that take part; they need not be
             a prefix. Default: all of them.
 
