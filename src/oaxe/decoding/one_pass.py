@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from oaxe.decoding.hypothesis import Hypothesis, forbidden
-from oaxe.losses.arguments import kept_first
+from oaxe.losses.arguments import kept_first, leading
 from oaxe.model.inputs import ctc_inputs
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.text.symbols import BLANK, MASK, PAD
@@ -57,7 +57,7 @@ def translate_batch(
         mask = inputs != PAD
     else:
         lengths = likely_lengths(encoded, length_candidates) if lengths is None else lengths
-        mask = _first(lengths.flatten(), int(lengths.max()))  # device sync
+        mask = leading(lengths.flatten(), int(lengths.max()))  # device sync
         inputs = torch.where(mask, MASK, PAD)  # (batch * candidates, target_len)
     places = mask.sum(1)  # (batch * candidates,)
     may_be_blank = remove_blanks or model.upsample > 0
@@ -139,11 +139,7 @@ def differs_from_previous(tokens: Tensor) -> Tensor:
 
 def compact(tokens: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
     """The tokens to keep moved to the left in their order, and the mask of where they are now."""
-    return tokens.gather(1, kept_first(keep)), _first(keep.sum(1), keep.shape[1])
-
-
-def _first(counts: Tensor, length: int) -> Tensor:
-    return torch.arange(length, device=counts.device) < counts.unsqueeze(1)
+    return tokens.gather(1, kept_first(keep)), leading(keep.sum(1), keep.shape[1])
 
 
 def _hypotheses(

@@ -65,6 +65,11 @@ def kept_first(mask: Tensor) -> Tensor:
     return mask.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
 
 
+def leading(counts: Tensor, length: int) -> Tensor:
+    """``(batch, length)`` bool: True for the first ``counts[b]`` positions."""
+    return torch.arange(length, device=counts.device) < counts.unsqueeze(1)
+
+
 def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 

@@ -20,6 +20,7 @@ from oaxe.losses.arguments import (
     check_blank,
     check_targets,
     kept_first,
+    leading,
     predictions_that_count,
     reduce,
 )
@@ -80,7 +81,7 @@ def axe_loss(
     )
     words = word_cost.gather(1, best.place.unsqueeze(1)).squeeze(1)  # (batch, targets)
     words = torch.where(best.skipped, delta * words, words)
-    real = _first(n_targets, words.shape[1]) & (n_predictions > 0).unsqueeze(1)
+    real = leading(n_targets, words.shape[1]) & (n_predictions > 0).unsqueeze(1)
     zero = words.new_zeros(())
     losses = torch.where(real, words, zero).sum(1) + torch.where(best.blank, blank_cost, zero).sum(
         1
@@ -190,8 +191,3 @@ def _trace_back(
         blank.scatter_(1, j * uses_prediction, move == SKIP_PREDICTION)
         i, j = i - uses_target.long(), j - uses_prediction.long()
     return place[:, 1:].contiguous(), skipped[:, 1:].contiguous(), blank[:, 1:].contiguous()
-
-
-def _first(counts: Tensor, length: int) -> Tensor:
-    """``(batch, length)`` bool: True for the first ``counts[b]`` positions."""
-    return torch.arange(length, device=counts.device) < counts.unsqueeze(1)

@@ -12,6 +12,7 @@ from oaxe.losses.arguments import (
     check_blank,
     check_targets,
     kept_first,
+    leading,
     predictions_that_count,
     reduce,
 )
@@ -133,7 +134,7 @@ _ctc.register_autograd(_backward, setup_context=_remember)
 
 def _check_words(words: Tensor, n_targets: Tensor, blank: int, vocab: int) -> None:
     """torch would read outside its memory, or train on nonsense."""
-    real = torch.arange(words.shape[1]) < n_targets.unsqueeze(1)
+    real = leading(n_targets, words.shape[1])
     for wrong, what in (
         (words == blank, f"the blank ({blank})"),
         ((words < 0) | (words >= vocab), f"a token outside the vocabulary 0..{vocab - 1}"),

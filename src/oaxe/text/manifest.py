@@ -88,7 +88,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def read_manifest(folder: Path) -> Manifest:
     """Raises UserError if the folder is missing, unfinished, damaged or of another format."""
     path = folder / MANIFEST
-    again = "run 'oaxe prepare' on it again"
+    again = "make it with 'oaxe prepare', whose run may have been cut short"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:

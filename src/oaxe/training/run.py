@@ -60,14 +60,15 @@ MAY_CHANGE = {
 
 def train(settings: Settings, console: Console) -> dict[str, Any]:
     """Run, or continue, the training that the settings describe; returns ``result.json``."""
+    read_manifest(Path(settings.data.folder))  # a wrong path should leave no run folder behind
     ranks, folder = join(), Path(settings.run)
     try:
         with _locked(folder) if ranks.is_first else nullcontext():
             return _train(settings, ranks, console)
     except (OSError, SafetensorError) as error:
         raise UserError(
-            f"cannot write to {folder}: {error}. Give `run` a folder that can be written to, with "
-            "room for several checkpoints, and run the same command again"
+            f"a file could not be read or written: {error}. The run folder {folder} must be "
+            "writable, with room for several checkpoints; then run the same command again"
         ) from error
     finally:
         leave(ranks)
