@@ -45,7 +45,7 @@ def two_checkpoints(folder: Path) -> tuple[Path, Path]:
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    state = {"step": 3, "best": [{"step": 1, "bleu": 1 / 3}], "sums": [0.1, 2.0**-40]}
+    state = {"step": 3, "best": [{"step": 1, "score": 1 / 3}], "sums": [0.1, 2.0**-40]}
     path = save_checkpoint(tmp_path / "new" / "folder", 3, some_tensors(0), state)
     assert path.name == "step-00000003"
     tensors, found = load_checkpoint(path)

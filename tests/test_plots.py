@@ -3,10 +3,32 @@ from pathlib import Path
 import pytest
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
 import oaxe
-from oaxe.demo import BLANK, WORDS, ids, pizza
 from oaxe.plots import alignment_cells
+
+WORDS = ["I", "ate", "pizza", "this", "afternoon", "ε"]
+BLANK = WORDS.index("ε")
+
+
+def pizza() -> tuple[Tensor, Tensor]:
+    """A model that says "this afternoon I ate pizza" where the target has another order.
+
+    Returns logits ``(5, vocab)`` and target ``(5,)``.
+    """
+    target = ids("I ate pizza this afternoon")
+    predicted = ids("this afternoon I ate pizza")
+    probability = torch.full((5, len(WORDS)), 0.04)
+    probability[torch.arange(5), target] = 0.10
+    probability[:, BLANK] = 0.16
+    probability[torch.arange(5), predicted] = 0.0
+    probability[torch.arange(5), predicted] = 1 - probability.sum(1)
+    return probability.log(), target
+
+
+def ids(sentence: str) -> Tensor:
+    return torch.tensor([WORDS.index(word) for word in sentence.split()])
 
 
 def test_pizza_alignments_are_the_paper_s() -> None:

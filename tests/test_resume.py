@@ -121,7 +121,7 @@ def signals_at(call: int, function: Callable[..., Any]) -> Callable[..., Any]:
         (Objective, "forward", 20, None),  # in the middle of an update, which is done again
         (Validation, "run", 1, 5),  # in a validation, which is made up for
         (Validation, "run", 5, 24),  # in the last one
-        (Validation, "bleu", 2, 10),
+        (Validation, "score", 2, 10),
         (oaxe.training.trainer, "learning_rate", 15, 15),  # after the gradients: validated later
         (oaxe.training.trainer, "learning_rate", 24, 24),  # in the last update
         (oaxe.training.trainer, "save_checkpoint", 2, 5),  # while the best is saved
@@ -297,7 +297,7 @@ def test_validation_does_not_count_as_training_time(
         time.sleep(0.5)
         return 0.0
 
-    monkeypatch.setattr(Validation, "bleu", slow)
+    monkeypatch.setattr(Validation, "score", slow)
     settings = settings_of(data, tmp_path / "run", train__steps=6, validation__every=2)
     result, _ = train_small(settings)
     assert result["seconds"] < 1
@@ -323,7 +323,7 @@ def test_limits(data: Path, tmp_path: Path) -> None:
 
 def test_patience(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([1.0, 3.0, 2.0, 3.0, 9.0])
-    monkeypatch.setattr(Validation, "bleu", lambda self: next(scores))
+    monkeypatch.setattr(Validation, "score", lambda self: next(scores))
     settings = settings_of(
         data, tmp_path / "run", validation__every=2, validation__patience=2, validation__average=1
     )

@@ -1,5 +1,6 @@
 """A prepared split: token arrays on disk, read where they are needed."""
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,12 @@ class Sentences:
     def __getitem__(self, i: int) -> NDArray[Any]:
         i = range(len(self))[i]  # IndexError, and -1 is the last
         return self.tokens[self.offsets[i] : self.offsets[i + 1]]
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return (self[i] for i in range(len(self)))
+
+    def first(self, count: int) -> "Sentences":
+        return Sentences(self.tokens, self.offsets[: count + 1])
 
 
 class Corpus:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from oaxe.text.symbols import LENGTH, PAD
 
 Norm = Literal["post", "pre"]
+Positions = Literal["start", "both"]
 Pair = tuple[Tensor, Tensor]  # keys and values, (batch, heads, length, dim / heads) each
 
 
@@ -185,6 +186,9 @@ class Transformer(nn.Module):
         dim, ffn, heads, encoder_layers, decoder_layers: see :data:`SIZES`.
         dropout: on embeddings and on the output of every sublayer.
         norm: layer normalisation after (``"post"``) or before (``"pre"``) each sublayer.
+        positions: ``"start"``: counted from the first token; ``"both"``: from the last one as well,
+            so that "the third from the end" is as easy to say as "the third". Not for a causal
+            model, which does not know its end.
         max_length: the most tokens of a sentence on either side, LENGTH, BOS and EOS not counted.
         causal: True for the autoregressive model, False for models that predict all words at once.
         upsample: 0, or for CTC the number of places that the decoder has for each source token;
@@ -211,6 +215,7 @@ class Transformer(nn.Module):
         causal: bool,
         dropout: float = 0.1,
         norm: Norm = "post",
+        positions: Positions = "start",
         upsample: int = 0,
     ) -> None:
         arguments = dict(locals())
@@ -221,6 +226,10 @@ class Transformer(nn.Module):
             raise ValueError(f"dim must be a multiple of heads, got dim {dim} and {heads} heads")
         if norm not in ("post", "pre"):
             raise ValueError(f'norm must be "post" or "pre", got {norm!r}')
+        if positions not in ("start", "both") or (causal and positions == "both"):
+            raise ValueError(
+                f'positions must be "start", or "both" if not causal; got {positions!r}'
+            )
         if causal and upsample:
             raise ValueError(f"a causal model has no places to upsample, got upsample {upsample}")
         self.max_length, self.causal, self.upsample = max_length, causal, upsample
@@ -229,6 +238,9 @@ class Transformer(nn.Module):
         n_places = upsample * (max_length + 1) if upsample else max_length + 2
         self.source_positions = nn.Embedding(max_length + 2, dim)
         self.target_positions = nn.Embedding(n_places, dim)
+        both = positions == "both"
+        self.source_from_end = nn.Embedding(max_length + 2, dim) if both else None
+        self.target_from_end = nn.Embedding(n_places, dim) if both else None
         self.source_norm, self.target_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
         layer = (dim, ffn, heads, dropout, norm)
@@ -247,7 +259,10 @@ class Transformer(nn.Module):
         if self.length is not None:
             source = F.pad(source, (1, 0), value=LENGTH)
         mask = source != PAD
-        x = self._embed(source, self.source_positions, self.source_norm)
+        x = self._embed(source, self.source_positions)
+        if self.source_from_end is not None:
+            x = x + self.source_from_end(places_from_end(mask))
+        x = self.dropout(self.source_norm(x))
         for layer in self.encoder:
             x = layer(x, mask)
         x = self.encoder_norm(x)
@@ -271,7 +286,10 @@ class Transformer(nn.Module):
                 after all that was decoded with this cache before; one token, after the first call.
         """
         before = cache[0].length if cache else 0
-        x = self._embed(inputs, self.target_positions, self.target_norm, before)
+        x = self._embed(inputs, self.target_positions, before)
+        if self.target_from_end is not None:
+            x = x + self.target_from_end(places_from_end(mask))
+        x = self.dropout(self.target_norm(x))
         # What is padded on the right lies in the future of every real token, so a causal decoder
         # needs no other mask; and a token that comes alone after a cache has no future.
         causal = self.causal and before == 0
@@ -307,17 +325,26 @@ class Transformer(nn.Module):
     def n_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
 
-    def _embed(
-        self, tokens: Tensor, positions: nn.Embedding, norm: nn.Module, start: int = 0
-    ) -> Tensor:
+    def _embed(self, tokens: Tensor, positions: nn.Embedding, start: int = 0) -> Tensor:
         end = start + tokens.shape[1]
         if end > positions.num_embeddings:
             raise ValueError(
                 f"a sequence of {end} tokens does not fit into {positions.num_embeddings} "
                 f"positions; max_length is {self.max_length}"
             )
-        out: Tensor = self.dropout(norm(self.tokens(tokens) + positions.weight[start:end]))
+        out: Tensor = self.tokens(tokens) + positions.weight[start:end]
         return out
+
+
+def places_from_end(mask: Tensor) -> Tensor:
+    """``(rows, length)``: 0 for the last real token of a row, 1 for the one before; 0 for padding.
+
+    Example:
+        >>> places_from_end(torch.tensor([[True, True, True, False]]))
+        tensor([[2, 1, 0, 0]])
+    """
+    places = mask.sum(1, keepdim=True) - 1 - torch.arange(mask.shape[1], device=mask.device)
+    return places.clamp(min=0)
 
 
 def _initialise(module: nn.Module) -> None:

@@ -33,7 +33,7 @@ class Position:
     epoch: int = 0  # of the next update
     update: int = 0  # of the next update, in that epoch
     seconds: float = 0.0  # spent on updates; not on validating and saving
-    best: list[dict[str, float]] = field(default_factory=list)  # {"step", "bleu"}, best first
+    best: list[dict[str, float]] = field(default_factory=list)  # {"step", "score"}, best first
     validations_without_gain: int = 0
     validation_due: bool = False  # interrupted before the validation that belongs to this step
     logged_seconds: float = 0.0  # at the last record of training

@@ -16,7 +16,7 @@ class RunLog:
     Args:
         step: updates that are done.
         validated: False if the validation that belongs to this step is still to come.
-        total_steps: for the progress bar.
+        title: of the progress bar.
     """
 
     def __init__(
@@ -26,6 +26,7 @@ class RunLog:
         *,
         step: int,
         validated: bool = True,
+        title: str = "training",
     ) -> None:
         self.console = console
         path = folder / "metrics.jsonl"
@@ -43,9 +44,7 @@ class RunLog:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task(
-            "training", total=None, completed=step, figures="starting"
-        )
+        self._task = self._progress.add_task(title, total=None, completed=step, figures="starting")
         self._progress.start()
 
     def write(self, record: dict[str, Any]) -> None:
@@ -87,6 +86,7 @@ def figures(record: dict[str, Any]) -> str:
     """A record in one line for people."""
     formats = {
         "step": "step {:d}", "epoch": "epoch {:.2f}", "loss": "loss {:.3f}", "bleu": "BLEU {:.2f}",
+        "exact_match": "exact match {:.1f} %",
         "length_accuracy": "length {:.1%}", "lr": "lr {:.2e}", "tokens_per_second": "{:,.0f} tok/s",
         "truncated": "truncated {:.1%}", "displacement": "moved {:.2f}", "best": "best {:.2f}",
     }  # fmt: skip

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ from oaxe.training.checkpoint import (
 from oaxe.training.ranks import Ranks, join, leave
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED, Trainer
-from oaxe.training.validation import Validation, decoding_options
+from oaxe.training.validation import Validation, bleu, decoding_options
 
 # Settings that may change when a run is continued: they do not change what an update does.
 MAY_CHANGE = {
@@ -89,7 +90,7 @@ def _train(settings: Settings, ranks: Ranks, console: Console) -> dict[str, Any]
         console.print("there is nothing left to train", highlight=False)
     result |= _finish(settings, trainer)
     if ranks.is_first:
-        trainer.validation.translator.save_pretrained(folder / "model")
+        translator_of(settings, trainer.model).save_pretrained(folder / "model")
         write_whole(folder / "result.json", json.dumps(result, indent=2) + "\n")
         console.print(
             f"{reason}: BLEU {result['bleu']:.2f} on validation ({result['model']}); "
@@ -119,20 +120,26 @@ def assemble(settings: Settings, ranks: Ranks, console: Console) -> Trainer:
     if settings.train.init_from is not None and not checkpoints(folder / CHECKPOINTS):
         _start_from(model, Path(settings.train.init_from), data / SUBWORDS)
     model.to(ranks.device)
-    translator = Translator(
-        model,
-        Subwords.load(data / SUBWORDS),
-        languages=(manifest.source_language, manifest.target_language),
-        decoding=decoding_options(settings),
-    )
     if ranks.is_first:
         console.print(
             f"{model.n_parameters:,} parameters, {len(corpus):,} pairs, "
             f"{ranks.world_size} x {ranks.device.type}, run {folder}",
             highlight=False,
         )
-    validation = Validation(valid, translator, settings, ranks)
+    score = partial(bleu, translator_of(settings, model))
+    validation = Validation(valid, settings, ranks, score, metric="bleu")
     return Trainer(settings, model, corpus, validation, ranks, console)
+
+
+def translator_of(settings: Settings, model: Transformer) -> Translator:
+    data = Path(settings.data.folder)
+    manifest = read_manifest(data)
+    return Translator(
+        model,
+        Subwords.load(data / SUBWORDS),
+        languages=(manifest.source_language, manifest.target_language),
+        decoding=decoding_options(settings),
+    )
 
 
 def build_model(settings: Settings, vocab_size: int) -> Transformer:
@@ -144,6 +151,7 @@ def build_model(settings: Settings, vocab_size: int) -> Transformer:
         causal=model.kind == "at",
         dropout=model.dropout,
         norm=model.norm,
+        positions=model.positions,
         upsample=model.upsample if model.kind == "ctc" else 0,
     )
 
@@ -164,12 +172,12 @@ def _finish(settings: Settings, trainer: Trainer) -> dict[str, Any]:
             "longer, with a higher train.steps or train.minutes, to get new ones"
         )
     best = found[0]
-    result = {"bleu": best["bleu"], "model": f"best checkpoint, step {int(best['step'])}"}
+    result = {"bleu": best["score"], "model": f"best checkpoint, step {int(best['step'])}"}
     if len(groups) > 1:
         trainer.model.load_state_dict(average_tensors(groups))
-        averaged = trainer.validation.bleu()
+        averaged = trainer.validation.score()
         result["bleu_of_average"] = averaged
-        if averaged > best["bleu"]:
+        if averaged > best["score"]:
             return result | {"bleu": averaged, "model": f"average of the {len(groups)} best"}
     trainer.model.load_state_dict(groups[0])
     return result
@@ -181,9 +189,10 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
     now = to_mapping(settings)
     if path.exists():
         before, after = flatten(yaml.safe_load(path.read_text("utf-8"))), flatten(now)
+        may_change = MAY_CHANGE - ({"train.steps"} if settings.loss.annealing else set())
         changed = [
             f"{name}: {before.get(name)!r} there, {after.get(name)!r} here"
-            for name in sorted({*before, *after} - MAY_CHANGE)
+            for name in sorted({*before, *after} - may_change)
             if before.get(name) != after.get(name)
         ]
         if changed:

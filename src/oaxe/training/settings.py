@@ -15,6 +15,7 @@ class DataSettings:
     folder: str = required("prepared folder, made by `oaxe prepare`")
     update_tokens: int = option(131_072, "target tokens in one update, over all GPUs")
     batch_tokens: int = option(16_384, "places, padding included, in one batch on one device")
+    mix_lengths: bool = option(False, "batches of any lengths: more padding, steadier updates")
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class ModelSettings:
     )
     size: Literal["tiny", "small", "base", "big", "12-1"] = option("base", "see docs/training.md")
     norm: Literal["post", "pre"] = option("post", "layer norm after or before each block")
+    positions: Literal["start", "both"] = option(
+        "start", "both: counted from the end of the sentence as well; nat and ctc"
+    )
     dropout: float = option(0.3, "share of activations dropped while training")
     max_length: int = option(256, "longest sentence, in subwords")
     upsample: int = option(2, "ctc: places for each source subword")
@@ -41,7 +45,7 @@ class LossSettings:
     delta: float = option(1.0, "axe: penalty factor for a skipped target")
     length_weight: float = option(1.0, "nat: weight of the length loss")
     annealing: bool = option(
-        False, "start with xe and change to the loss by T_m; needs train.epochs"
+        False, "start with xe and change to the loss by T_m, over train.epochs, or train.steps"
     )
     annealing_c: float = option(16.0, "c of T_m")
     annealing_lambda: float = option(0.95, "lambda of T_m")
@@ -127,10 +131,14 @@ class Settings:
                 f"loss.name {loss.name} does not go with model.kind {model.kind}; "
                 f"it takes {', '.join(allowed)}"
             )
+        if model.kind == "at" and model.positions == "both":
+            problems.append("model.positions both needs an end to count from; kind at has none")
         if loss.truncation and loss.name != "oaxe":
             problems.append(f"loss.truncation belongs to oaxe, the loss is {loss.name}")
-        if loss.annealing and (limits.epochs == 0 or loss.name not in ("oaxe", "axe")):
-            problems.append("loss.annealing needs train.epochs, and oaxe or axe as loss.name")
+        if loss.annealing and not (limits.epochs or limits.steps):
+            problems.append("loss.annealing needs train.epochs or train.steps")
+        if loss.annealing and loss.name not in ("oaxe", "axe"):
+            problems.append(f"loss.annealing belongs to oaxe and axe, the loss is {loss.name}")
         if not (limits.steps or limits.epochs or limits.minutes):
             problems.append("nothing stops this run: set train.steps, epochs or minutes")
         if problems:

@@ -63,7 +63,9 @@ class Trainer:
         validation: Validation,
         ranks: Ranks,
         console: Console,
+        title: str = "training",
     ) -> None:
+        self.title = title  # of the progress bar
         self.settings, self.ranks, self.console = settings, ranks, console
         self.model, self.corpus, self.validation = model, corpus, validation
         self.folder = Path(settings.run)
@@ -112,6 +114,7 @@ class Trainer:
             device=self.ranks.device,
             start_epoch=self.position.epoch,
             start_update=self.position.update,
+            mix_lengths=self.settings.data.mix_lengths,
         )
 
     def run(self) -> str:
@@ -124,6 +127,7 @@ class Trainer:
             log = RunLog(
                 self.folder,
                 self.console,
+                title=self.title,
                 step=position.step,
                 validated=not position.validation_due,
             )
@@ -145,7 +149,7 @@ class Trainer:
         """Returns why training is over, or nothing."""
         settings, position = self.settings, self.position
         epoch = update.epoch + update.number / update.n_updates
-        xe_weight = self._xe_weight(epoch)
+        xe_weight = self._xe_weight(epoch, update.n_updates)
         try:
             lr = self.step(update, xe_weight)
         except AbandonedError:
@@ -237,11 +241,11 @@ class Trainer:
         model, inputs = self.settings.model, self.settings.loss.masking
         return make_example(batch.source, batch.target, model.kind, inputs, model.upsample)
 
-    def _xe_weight(self, epoch: float) -> float:
-        loss = self.settings.loss
+    def _xe_weight(self, epoch: float, updates_an_epoch: int) -> float:
+        loss, limits = self.settings.loss, self.settings.train
         if not loss.annealing:
             return 0.0
-        epochs = self.settings.train.epochs
+        epochs = limits.epochs or limits.steps / updates_an_epoch
         return annealed_weight(epoch, epochs, loss.annealing_c, loss.annealing_lambda)
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -299,7 +303,7 @@ class Trainer:
         if limits.minutes and self.ranks.first_says(position.seconds) >= 60 * limits.minutes:
             return f"{limits.minutes:g} minutes are over"
         if patience and position.validations_without_gain >= patience:
-            return f"no better BLEU in {patience} validations"
+            return f"no better {self.validation.metric} in {patience} validations"
         return ""
 
     def _log_training(self, log: RunLog | None, epoch: float, lr: float, xe_weight: float) -> None:
@@ -311,6 +315,7 @@ class Trainer:
         if log:
             figures = {
                 "step": self.position.step,
+                "seconds": self.position.seconds,
                 "epoch": round(epoch, 4),
                 "xe_weight": xe_weight if self.settings.loss.annealing else None,
                 "lr": lr,
@@ -331,19 +336,19 @@ class Trainer:
             return INTERRUPTED
         position.validation_due = False
         self._saved_step = -1  # what was saved of this step lacks the validation
-        earlier = position.best[0]["bleu"] if position.best else -1.0
+        score = result[self.validation.metric]
         position.validations_without_gain += 1
-        if result["bleu"] > earlier:
+        if not position.best or score > position.best[0]["score"]:
             position.validations_without_gain = 0
-        position.best.append({"step": position.step, "bleu": result["bleu"]})
-        position.best.sort(key=lambda entry: (-entry["bleu"], entry["step"]))
+        position.best.append({"step": position.step, "score": score})
+        position.best.sort(key=lambda entry: (-entry["score"], entry["step"]))
         del position.best[max(settings.keep, 1) :]
         if log:
             if any(entry["step"] == position.step for entry in position.best):
                 tensors = {"model": self.model.state_dict()}
                 save_checkpoint(self.folder / BEST, position.step, tensors, {"validation": result})
-            best = position.best[0]["bleu"]
-            log.write({"what": "valid", "step": position.step, **result, "best": best})
+            record = {"what": "valid", "step": position.step, "seconds": position.seconds}
+            log.write({**record, **result, "best": position.best[0]["score"]})
         self._ticked = time.monotonic()
         return ""
 

@@ -1,6 +1,7 @@
 """How well a model does on held-out text: loss, and BLEU of real translations."""
 
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import sacrebleu
@@ -21,16 +22,24 @@ class Validation:
     """Shared out over the ranks; every rank gets the same result."""
 
     def __init__(
-        self, corpus: Corpus, translator: Translator, settings: Settings, ranks: Ranks
+        self,
+        corpus: Corpus,
+        settings: Settings,
+        ranks: Ranks,
+        score: Callable[["Validation"], float],  # the higher the better
+        metric: str,  # its name in the log
     ) -> None:
-        self.corpus, self.translator = corpus, translator
-        self.settings, self.ranks = settings, ranks
+        self.corpus, self.settings, self.ranks = corpus, settings, ranks
+        self.metric, self._score = metric, score
         wanted = settings.validation.max_sentences or len(corpus)
         self.n_sentences = min(wanted, len(corpus))
 
     def run(self, objective: Objective) -> dict[str, float]:
         objective.eval()
-        return {**self.loss(objective), "bleu": self.bleu()}
+        return {**self.loss(objective), self.metric: self.score()}
+
+    def score(self) -> float:
+        return self._score(self)
 
     @torch.no_grad()
     def loss(self, objective: Objective) -> dict[str, float]:
@@ -59,20 +68,21 @@ class Validation:
             result["length_accuracy"] = total["length_right"] / max(total["sentences"], 1)
         return result
 
-    def bleu(self) -> float:
-        ranks = self.ranks
-        sources = self.corpus.sources_text[: self.n_sentences]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # long lines: the same at every validation
-            mine = self.translator.translate(
-                sources[ranks.rank :: ranks.world_size],
-                batch_tokens=self.settings.data.batch_tokens,
-                bf16=self.settings.train.precision == "bf16",
-            )
-        references = self.corpus.targets_text[: self.n_sentences]
-        tokenizer = TOKENIZERS.get(self.translator.languages[1].split("-")[0], "13a")
-        score = sacrebleu.corpus_bleu(ranks.collect(mine), [references], tokenize=tokenizer)
-        return float(score.score)
+
+def bleu(translator: Translator, validation: Validation) -> float:
+    corpus, settings, ranks = validation.corpus, validation.settings, validation.ranks
+    sources = corpus.sources_text[: validation.n_sentences]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # long lines: the same at every validation
+        mine = translator.translate(
+            sources[ranks.rank :: ranks.world_size],
+            batch_tokens=settings.data.batch_tokens,
+            bf16=settings.train.precision == "bf16",
+        )
+    references = corpus.targets_text[: validation.n_sentences]
+    tokenizer = TOKENIZERS.get(translator.languages[1].split("-")[0], "13a")
+    score = sacrebleu.corpus_bleu(ranks.collect(mine), [references], tokenize=tokenizer)
+    return float(score.score)
 
 
 def decoding_options(settings: Settings) -> dict[str, bool | int | float]:

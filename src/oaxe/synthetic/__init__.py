@@ -1,0 +1,1 @@
+"""The paper's section 3: numbers in, the same numbers out, in one of several orders."""
