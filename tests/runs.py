@@ -157,7 +157,8 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     """The records of a run, without what depends on the clock."""
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for record in records:
-        record.pop("tokens_per_second", None)
+        for clock in ("seconds", "tokens_per_second"):
+            record.pop(clock, None)
     return records
 
 

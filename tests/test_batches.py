@@ -1,4 +1,5 @@
 import threading
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -44,9 +45,21 @@ def same(a: Update, b: Update) -> bool:
 lengths = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=200)
 
 
-@given(lengths, st.integers(31, 300), st.integers(1, 600), st.integers(1, 5), st.integers(0, 3))
+@given(
+    lengths,
+    st.integers(31, 300),
+    st.integers(1, 600),
+    st.integers(1, 5),
+    st.integers(0, 3),
+    st.booleans(),
+)
 def test_every_sentence_once_within_the_limits(
-    pairs: list[tuple[int, int]], max_tokens: int, update_tokens: int, world_size: int, epoch: int
+    pairs: list[tuple[int, int]],
+    max_tokens: int,
+    update_tokens: int,
+    world_size: int,
+    epoch: int,
+    mix_lengths: bool,
 ) -> None:
     source, target = np.array(pairs).T
     plan = plan_epoch(
@@ -57,6 +70,7 @@ def test_every_sentence_once_within_the_limits(
         seed=5,
         epoch=epoch,
         world_size=world_size,
+        mix_lengths=mix_lengths,
     )
     shared = [batch for u in plan for r in range(world_size) for batch in u[r::world_size]]
     assert sorted(np.concatenate(shared).tolist()) == list(range(len(pairs)))
@@ -78,6 +92,18 @@ def test_updates_are_alike_and_batches_are_full() -> None:
     assert max(abs(size - 8000) for size in sizes) < 1000
     padded = sum(len(b) * target[b].max() for update in plan for b in update)
     assert target.sum() / padded > 0.98
+
+
+def test_mixed_lengths_are_in_every_batch() -> None:
+    corpus = random_corpus(20_000)
+    source, target = corpus.source_lengths, corpus.target_lengths
+    plan = partial(plan_epoch, source, target, max_tokens=8000, update_tokens=8000, seed=1, epoch=0)
+    spread = {}
+    for mix in (True, False):
+        batches = [batch for update in plan(mix_lengths=mix) for batch in update]
+        spread[mix] = np.std([target[batch].mean() for batch in batches if len(batch) > 50])
+    assert spread[True] < 0.2 * target.std()
+    assert spread[False] > 0.8 * target.std()
 
 
 def test_an_update_has_the_same_sentences_for_any_number_of_ranks() -> None:

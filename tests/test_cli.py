@@ -45,14 +45,6 @@ def test_imports_only_what_is_needed(code: str, absent: list[str]) -> None:
     assert not set(loaded) & set(absent)
 
 
-def test_demo(tmp_path: Path) -> None:
-    result = run("demo", "--out", "here", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert (tmp_path / "here" / "alignment.png").exists()
-    assert "I ate pizza ate pizza" in result.stdout  # what XE learns
-    assert "2.39" in result.stdout
-
-
 def test_bench_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_losses, "STEP_PADDED", 64)
     path = tmp_path / "figures.json"

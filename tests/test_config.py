@@ -76,7 +76,10 @@ def test_all_problems_at_once() -> None:
         ({"optim": {"betas": [2, 2]}}, "optim.betas must be in"),
         ({"loss": {"annealing_c": 0.5}}, "annealing_c must be above 1"),
         ({"run": "???"}, "run is missing"),
-        ({"loss": {"name": "oaxe", "annealing": True}}, "annealing needs train.epochs or"),
+        (
+            {"loss": {"name": "oaxe", "annealing": True}, "train": {"minutes": 1.0}},
+            "annealing needs train.epochs or",
+        ),
         ({"train": {"steps": 1, "save_every": 0}}, "save_every must be at least 1"),
         ({"loss": None, "optim": 3}, "optim must be a section"),
     ],

@@ -13,14 +13,15 @@ import oaxe
 from oaxe.decoding.beam import beam_search
 from oaxe.decoding.one_pass import translate_batch
 from oaxe.model.inputs import causal_inputs, ctc_inputs, decoder_inputs
-from oaxe.model.transformer import SIZES, Size, Transformer
-from oaxe.text.symbols import BLANK, EOS, MASK, PAD, SYMBOLS
+from oaxe.model.transformer import SIZES, Size, Transformer, places_from_end
+from oaxe.text.symbols import BLANK, EOS, LENGTH, MASK, PAD, SYMBOLS
 
 VOCAB = 30
 KINDS: dict[str, dict[str, Any]] = {
     "at": {"causal": True},
     "nat": {"causal": False},
     "ctc": {"causal": False, "upsample": 2},
+    "nat from both ends": {"causal": False, "positions": "both"},
 }
 GRID = list(product(KINDS, ["post", "pre"]))
 MICRO = Size(dim=32, ffn=64, heads=4, encoder_layers=2, decoder_layers=2)
@@ -58,6 +59,24 @@ def test_padding_and_batch_mates_change_nothing(kind: str, norm: str) -> None:
         torch.testing.assert_close(hidden[row : row + 1, :n], expected, rtol=1e-4, atol=1e-5)
         if length_logits is not None:
             torch.testing.assert_close(length_logits[row : row + 1], expected_length)
+
+
+def test_places_from_the_end() -> None:
+    model = micro(positions="both")
+    assert model.source_from_end is not None
+    with torch.no_grad():
+        model.source_positions.weight.zero_()
+    mask = torch.tensor([[True] * 3 + [False], [True] * 4])
+    assert places_from_end(mask).tolist() == [[2, 1, 0, 0], [3, 2, 1, 0]]
+    # with places from the start out of the way, the sum of embeddings is left to compare
+    seen: list[Tensor] = []
+    hook = model.source_norm.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    source = random_batch(6)
+    model.encode(source)
+    hook.remove()
+    tokens = F.pad(source, (1, 0), value=LENGTH)
+    expected = model.tokens(tokens) + model.source_from_end.weight[torch.arange(6, -1, -1)]
+    torch.testing.assert_close(seen[0], expected)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -102,7 +121,7 @@ def test_a_gradient_for_every_parameter(kind: str, norm: str) -> None:
     source, inputs = random_batch(14), random_batch(13)
     if kind == "ctc":
         inputs = ctc_inputs(source[:, 1:], 2)
-    hidden, length_logits = model(source[:, int(kind == "nat") :], inputs, inputs != PAD)
+    hidden, length_logits = model(source[:, int(kind.startswith("nat")) :], inputs, inputs != PAD)
     loss = model.logits(hidden).square().sum()
     if length_logits is not None:
         loss = loss + F.cross_entropy(length_logits, torch.tensor([13 - 1]))
@@ -196,6 +215,8 @@ def test_arguments_that_cannot_be() -> None:
         micro(heads=5)
     with pytest.raises(ValueError, match='"post" or "pre", got \'mid\''):
         micro(norm="mid")
+    with pytest.raises(ValueError, match='positions must be "start", or "both" if not causal'):
+        micro("at", positions="both")
     with pytest.raises(ValueError, match="causal model has no places"):
         micro("at", upsample=2)
     model = micro()

@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,25 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 import oaxe.training.trainer
+from oaxe.decoding.lines import load_translator
 from oaxe.errors import UserError
 from oaxe.losses import annealed_weight
+from oaxe.model.transformer import SIZES
 from oaxe.training.log import RunLog
 from oaxe.training.objective import Objective
 from oaxe.training.schedule import learning_rate
 from oaxe.training.settings import Settings
 from oaxe.training.validation import Validation
-from tests.runs import final_tensors, make_data, metrics, same, settings_of, start, train_small
+from tests.runs import (
+    SMALL,
+    final_tensors,
+    make_data,
+    metrics,
+    same,
+    settings_of,
+    start,
+    train_small,
+)
 
 OAXE = {"loss__name": "oaxe", "loss__inputs": "partial-all", "loss__truncation": 0.05}
 
@@ -328,31 +340,36 @@ def test_patience(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         data, tmp_path / "run", validation__every=2, validation__patience=2, validation__average=1
     )
     result, _ = train_small(settings)
-    assert result["stopped"] == "no better BLEU in 2 validations"
+    assert result["stopped"] == "no better bleu in 2 validations"
     assert result["step"] == 8
     assert result["bleu"] == 3.0
     assert result["model"] == "best checkpoint, step 4"  # the first of two equals
     assert train_small(settings)[0]["step"] == 8
 
 
-def test_annealing_follows_its_formula(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["epochs", "steps"])
+def test_annealing_follows_its_formula(data: Path, tmp_path: Path, by: str) -> None:
+    updates_an_epoch = 5
     settings = settings_of(
         data,
         tmp_path / "run",
         loss__name="oaxe",
         loss__annealing=True,
-        train__steps=0,
-        train__epochs=3,
+        train__steps=3 * updates_an_epoch if by == "steps" else 0,
+        train__epochs=3 if by == "epochs" else 0,
         train__log_every=1,
     )
     train_small(settings)
     records = [record for record in metrics(tmp_path / "run") if record["what"] == "train"]
-    assert len({round(record["epoch"]) for record in records}) == 4
+    assert len(records) == 3 * updates_an_epoch
     for record in records:
         expected = annealed_weight(record["epoch"], 3)
         assert record["xe_weight"] == pytest.approx(expected, abs=1e-3)
     assert records[0]["xe_weight"] > 0.99
     assert records[-1]["xe_weight"] > 0 or records[-1]["epoch"] >= 0.95 * 3
+    if by == "steps":  # they are part of the formula
+        with pytest.raises(UserError, match=r"train.steps: 15 there, 16 here"):
+            train_small(replace(settings, train=replace(settings.train, steps=16)))
 
 
 def test_init_from(data: Path, tmp_path: Path) -> None:
@@ -382,6 +399,26 @@ def test_init_from(data: Path, tmp_path: Path) -> None:
     (tmp_path / "first").rename(tmp_path / "gone")  # only the beginning needs it
     result, _ = train_small(start_from("first", "second", data, train__steps=2, **changes))
     assert result["step"] == 2
+
+
+def test_a_checkpoint_translates_before_the_run_is_finished(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SIZES, "tiny", SMALL)  # as for train_small
+    run = tmp_path / "run"
+    train_small(settings_of(data, run, train__steps=5))
+    final = load_translator(str(run), "cpu").translate(["1 2 3", "4 5"])
+    weights = str(run / "model/model.safetensors")
+    assert load_translator(weights, "cpu").translate(["1 2 3", "4 5"]) == final
+    shutil.rmtree(run / "model")
+    with pytest.raises(UserError, match=r"not finished.*best/step-"):
+        load_translator(str(run), "cpu")
+    best = run / "best/step-00000005"  # the only one: the average of one
+    for path in (best, best / "model.safetensors"):
+        assert load_translator(str(path), "cpu").translate(["1 2 3", "4 5"]) == final
+    (best / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(UserError, match="is damaged"):
+        load_translator(str(best), "cpu")
 
 
 def test_the_log_drops_what_will_be_said_again(tmp_path: Path) -> None:

@@ -147,7 +147,10 @@ def train(
 
 @app.command()
 def translate(
-    model: Annotated[str, typer.Option(help="Run folder, model folder or name on the hub.")],
+    model: Annotated[
+        str,
+        typer.Option(help="A run, a checkpoint of it (RUN/best/step-...), a model, a hub name."),
+    ],
     source: Annotated[
         Path | None, typer.Argument(help="Text, a sentence a line; default: standard input.")
     ] = None,

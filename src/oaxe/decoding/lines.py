@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
+from oaxe.decoding.pretrained import RUN
 from oaxe.decoding.translator import Option, Translation, Translator, changed_options
 from oaxe.errors import UserError
 
@@ -18,14 +19,23 @@ CHUNK = 10_000  # lines that are sorted by length together
 
 
 def load_translator(model: str, device: str | None) -> Translator:
-    """A run folder, a model folder or a name on the hub, on the GPU if there is one."""
+    """A run, one of its checkpoints, a model folder, its weights, or a name on the hub.
+
+    On the GPU, if there is one.
+    """
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"--device {device} cannot be used here: {error}") from None
-    return Translator.from_pretrained(model, device=device)
+    path = Path(model)
+    folder = path.parent if path.is_file() else path
+    if (folder.parent.parent / RUN).is_file() and folder.name.startswith("step-"):
+        from oaxe.training.run import translator_at
+
+        return translator_at(folder, device)
+    return Translator.from_pretrained(folder if path.is_file() else model, device=device)
 
 
 def translate_file(

@@ -59,7 +59,10 @@ def load_folder(path: str | Path) -> tuple[Transformer, Path, dict[str, Any]]:
     if (folder / RUN).is_file():  # a training run: its model, once it is finished
         folder /= "model"
         if not folder.is_dir():
-            raise UserError(f"the run {path} is not finished: it has no folder `model` yet")
+            raise UserError(
+                f"the run {path} is not finished: it has no folder `model` yet. One of its best "
+                f"checkpoints will do, if there is one: {path}/best/step-..."
+            )
     if not folder.is_dir():
         folder = _download(str(path))
     config = _read_config(folder)

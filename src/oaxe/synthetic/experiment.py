@@ -73,6 +73,8 @@ class Experiment:
         # XE after pre-training is more of the same run.
         run = self.folder / ("xe" if method == PRETRAINING else method)
         run.mkdir(parents=True, exist_ok=True)
+        if method == "xe":
+            self.pretrained()  # before XE goes on in the same folder
         fine_tunes = method != PRETRAINING and METHODS[method].pretrained
         model = self.new_model(self.pretrained() if fine_tunes else None)
         settings = self.settings(method, run)

@@ -149,9 +149,8 @@ def train_cell(cell: Cell, folder: Path) -> str:
     here = folder / cell.name
     here.mkdir(exist_ok=True)
     with (here / "log.txt").open("a") as log:
-        console = Console(file=log)
-        experiment = Experiment(cell.recipe, cell.modes, cell.seed, here, console)
         try:
+            experiment = Experiment(cell.recipe, cell.modes, cell.seed, here, Console(file=log))
             for method in cell.methods:
                 experiment.result(method)
         except StoppedError:

@@ -32,7 +32,7 @@ from rich.console import Console
 from safetensors import SafetensorError
 
 import oaxe
-from oaxe.config import flatten, to_mapping
+from oaxe.config import flatten, load, to_mapping
 from oaxe.data.corpus import Corpus, Manifest, read_manifest
 from oaxe.decoding.pretrained import differences, load_folder
 from oaxe.decoding.translator import Translator
@@ -140,6 +140,17 @@ def translator_of(settings: Settings, model: Transformer) -> Translator:
         languages=(manifest.source_language, manifest.target_language),
         decoding=decoding_options(settings),
     )
+
+
+def translator_at(checkpoint: Path, device: str) -> Translator:
+    """A checkpoint in the folder of a run, finished or not, as a translator."""
+    settings = load(Settings, checkpoint.parent.parent / "config.yaml")
+    model = build_model(settings, read_manifest(Path(settings.data.folder)).vocab_size)
+    try:
+        model.load_state_dict(load_checkpoint(checkpoint)[0]["model"])
+    except DamagedError as error:
+        raise UserError(f"{checkpoint} is damaged: {error}; take another") from None
+    return translator_of(settings, model.to(device).eval())
 
 
 def build_model(settings: Settings, vocab_size: int) -> Transformer:
