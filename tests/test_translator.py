@@ -125,7 +125,11 @@ def test_saved_and_loaded(kind: str, subwords: Subwords, tmp_path: Path) -> None
         ours.save_pretrained(tmp_path / "a" / "b")
     loaded = Translator.from_pretrained(str(tmp_path / "a" / "b"))
     assert loaded.translate_scored(SENTENCES) == ours.translate_scored(SENTENCES)
-    assert (loaded.kind, loaded.languages, loaded.decoding) == (kind, ("en", "xx"), ours.decoding)
+    assert (loaded.kind, loaded.languages, loaded.decoding) == (
+        kind.split()[0],
+        ("en", "xx"),
+        ours.decoding,
+    )
     assert not loaded.model.training
     assert all(p.requires_grad for p in loaded.model.parameters())
     files = {path.name for path in (tmp_path / "a" / "b").iterdir()}
@@ -135,7 +139,7 @@ def test_saved_and_loaded(kind: str, subwords: Subwords, tmp_path: Path) -> None
     assert [n for n, w in weights.items() if w.shape == shape] == ["tokens.weight"]
     config = json.loads((tmp_path / "a" / "b" / CONFIG).read_text())
     assert config["format"] == 1
-    assert config["kind"] == kind
+    assert config["kind"] == kind.split()[0]
 
 
 def change_config(folder: Path, **changes: Any) -> None:

@@ -57,7 +57,7 @@ def run(out: Path, seed: int, console: Console, recipe: Recipe = DEMO) -> dict[s
             console.rule(f"3. {rest} more with XE, from the same place, to compare")
             outputs["xe"] = add(result, experiment.result("xe"))
             result["finished"] = True
-        except StoppedError:
+        except (StoppedError, KeyboardInterrupt):
             console.print("stopped; the report has what was done until here")
         result["curves"] = {method: experiment.curve(method) for method in ("xe", "oaxe")}
     result["examples"] = side_by_side(outputs)

@@ -3,16 +3,16 @@
 import csv
 import io
 import json
-from collections import defaultdict
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oaxe.html import page, paragraph, svg, table
 from oaxe.synthetic.recipe import METHODS, PRESETS
 from oaxe.training.checkpoint import write_whole
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Records = list[dict[str, Any]]
@@ -27,11 +27,18 @@ COLUMNS = (
 )  # fmt: skip
 
 
+class Results(NamedTuple):
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+
+
 def read_results(folder: Path) -> Records:
-    """All finished models, in the order of their names; each knows the part it belongs to."""
+    """All finished models; each knows its part, and its recipe is spread out beside its figures."""
     records = []
     for path in sorted(folder.glob("*/*.json")):
         record = json.loads(path.read_text())
+        record |= record.pop("recipe")
         record["part"] = path.parent.name.split("-")[0]
         record["seconds_to_95"] = next(
             (round(p["seconds"], 1) for p in record["curve"] if p["exact_match"] >= REACHED), None
@@ -41,42 +48,87 @@ def read_results(folder: Path) -> Records:
 
 
 def write_results(records: Records, out: Path, preset: str) -> None:
-    rows = [record["recipe"] | record for record in records]
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(records)
     write_whole(out / "results.csv", text.getvalue())
-    tables = {title: (head, body) for title, head, body in all_tables(records) if body}
-    write_whole(out / "results.md", "\n".join(markdown(t, *of) for t, of in tables.items()))
-    figures = {
-        name: figure
-        for name, figure in {
-            "Exact match by number of orders": by_modes(of_part(records, "modes")),
-            "Exact match by updates of XE before OaXE": by_switch(records),
-        }.items()
-        if figure is not None
-    }
-    write_whole(out / "results.html", results_page(tables, figures, preset))
-    if "Exact match by number of orders" in figures:
-        figures["Exact match by number of orders"].savefig(
-            out / "exact_match.png", dpi=150, bbox_inches="tight"
-        )
+    tables = [results for results in all_tables(records) if results.rows]
+    write_whole(out / "results.md", "\n".join(map(markdown, tables)))
+    main, sweep = by_modes(records), by_switch(records)
+    write_whole(out / "results.html", results_page(tables, [main, sweep], preset))
+    if main is not None:
+        main.savefig(out / "exact_match.png", dpi=150, bbox_inches="tight")
 
 
-def of_part(records: Records, *parts: str) -> Records:
-    return [record for record in records if record["part"] in parts]
+def all_tables(records: Records) -> list[Results]:
+    main = of(records, part="modes")
+    modes = sorted({record["modes"] for record in main})
+    five = of(main, modes=5)
+    orders = list(five[0]["chosen"]) if five else []
+    return [
+        compare("Exact match (%) by number of orders", main, "modes", modes),
+        Results(
+            "Five orders",
+            ["trained with", "exact match, %", "repetition, %", "confidence", "seconds to 95 %"],
+            [
+                [
+                    METHODS[method].title,
+                    over_seeds(mine),
+                    over_seeds(mine, "repetition"),
+                    over_seeds(mine, "confidence", ".2f"),
+                    ", ".join(str(record["seconds_to_95"] or "never") for record in mine),
+                ]
+                for method, mine in by_method(five + of(records, part="scratch")).items()
+            ],
+        ),
+        Results(
+            "Which of five orders is chosen (% of the outputs)",
+            ["trained with", *orders],
+            [
+                [METHODS[method].title, *(share_of(mine, name) for name in orders)]
+                for method, mine in by_method(five).items()
+            ],
+        ),
+        sweep(records, "lengths", "longest", "Exact match (%) by longest sequence"),
+        sweep(records, "numbers", "numbers", "Exact match (%) by different numbers"),
+        sweep(records, "switch", "xe_updates", "Exact match (%) by updates of XE before OaXE"),
+    ]
 
 
-def groups(records: Records, *keys: str) -> dict[tuple[Any, ...], Records]:
-    found: dict[tuple[Any, ...], Records] = defaultdict(list)
-    for record in records:
-        found[tuple((record["recipe"] | record)[key] for key in keys)].append(record)
-    return dict(sorted(found.items(), key=lambda item: str(item[0]).rjust(12)))
+def compare(title: str, records: Records, key: str, values: list[Any]) -> Results:
+    """A row a method, a column a value."""
+    rows = [
+        [METHODS[method].title, *(over_seeds(of(mine, **{key: value})) for value in values)]
+        for method, mine in by_method(records).items()
+    ]
+    return Results(title, ["trained with", *map(str, values)], rows)
+
+
+def sweep(records: Records, part: str, key: str, title: str) -> Results:
+    points = with_middle(records, part)
+    return compare(title, points, key, sorted({record[key] for record in points}))
+
+
+def with_middle(records: Records, part: str) -> Records:
+    """The models of a sweep, and that of the recipe itself, which is a point of every sweep."""
+    own = of(records, part=part)
+    middle = of(records, part="modes", modes=5, seed=1) if own else []
+    return own + [r for r in middle if r["method"] in by_method(own)]
+
+
+def of(records: Records, **values: Any) -> Records:
+    return [r for r in records if all(r[key] == value for key, value in values.items())]
+
+
+def by_method(records: Records) -> dict[str, Records]:
+    """In the order of METHODS, those that there are."""
+    found = {method: of(records, method=method) for method in METHODS}
+    return {method: mine for method, mine in found.items() if mine}
 
 
 def over_seeds(records: Records, figure: str = "exact_match", form: str = ".1f") -> str:
-    """Mean and standard deviation over seeds."""
+    """Mean and standard deviation."""
     values = [record[figure] for record in records]
     if not values:
         return "-"
@@ -84,124 +136,66 @@ def over_seeds(records: Records, figure: str = "exact_match", form: str = ".1f")
     return f"{mean(values):{form}}{spread}"
 
 
-def all_tables(records: Records) -> list[tuple[str, list[str], list[list[str]]]]:
-    main = of_part(records, "modes")
-    modes = sorted({record["modes"] for record in main})
-    five = [r for r in of_part(records, "modes") if r["modes"] == max(modes, default=0)]
-    methods = [m for m in METHODS if any(r["method"] == m for r in records)]
-
-    def row(method: str, of: Records, key: str, values: list[Any]) -> list[str]:
-        mine = [record["recipe"] | record for record in of if record["method"] == method]
-        cells = [over_seeds([r for r in mine if r[key] == value]) for value in values]
-        return [METHODS[method].title, *cells]
-
-    def swept(title: str, part: str, key: str, what: str) -> tuple[str, list[str], list[list[str]]]:
-        own = of_part(records, part)
-        # the recipe itself is one point of each sweep: its first seed is among the main models
-        middle = [r for r in five if r["seed"] == 1] if own else []
-        points = sorted({(r["recipe"] | r)[key] for r in own + middle})
-        names = [m for m in methods if any(r["method"] == m for r in own)]
-        body = [row(m, own + middle, key, points) for m in names]
-        return title, [what, *map(str, points)], body
-
-    scratch = of_part(records, "scratch")
-    return [
-        (
-            "Exact match (%) by number of orders",
-            ["trained with", *map(str, modes)],
-            [row(m, main, "modes", modes) for m in methods if any(r["method"] == m for r in main)],
-        ),
-        (
-            "Five orders",
-            ["trained with", "exact match, %", "repetition, %", "confidence", "seconds to 95 %"],
-            [
-                [
-                    METHODS[m].title,
-                    over_seeds(of),
-                    over_seeds(of, "repetition"),
-                    over_seeds(of, "confidence", ".2f"),
-                    ", ".join(str(r["seconds_to_95"] or "never") for r in of),
-                ]
-                for (m,), of in groups(five + scratch, "method").items()
-            ],
-        ),
-        (
-            "Which of five orders is chosen (% of the outputs)",
-            ["trained with", *(five[0]["chosen"] if five else [])],
-            [
-                [METHODS[m].title]
-                + [
-                    f"{mean(100 * r['chosen'][name] / sum(r['chosen'].values()) for r in of):.1f}"
-                    for name in of[0]["chosen"]
-                ]
-                for (m,), of in groups(five, "method").items()
-            ],
-        ),
-        swept("Exact match (%) by longest sequence", "lengths", "longest", "trained with"),
-        swept("Exact match (%) by different numbers", "numbers", "numbers", "trained with"),
-        swept(
-            "Exact match (%) by updates of XE before OaXE", "switch", "xe_updates", "trained with"
-        ),
-    ]
+def share_of(records: Records, ordering: str) -> str:
+    shares = [100 * r["chosen"][ordering] / sum(r["chosen"].values()) for r in records]
+    return f"{mean(shares):.1f}"
 
 
-def markdown(title: str, head: list[str], body: list[list[str]]) -> str:
-    lines = [f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body]]
-    return f"**{title}**\n\n" + "\n".join(lines) + "\n"
+def markdown(results: Results) -> str:
+    rows = [results.head, ["---"] * len(results.head), *results.rows]
+    return f"**{results.title}**\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def by_modes(records: Records) -> "Figure | None":
     """The paper's figure: lines of means, bands from the worst to the best seed."""
-    figure, axes = _axes("number of orders")
-    for (method,), of in groups(records, "method").items():
-        by = groups(of, "modes")
-        x = [modes for (modes,) in by]
-        values = [[record["exact_match"] for record in same] for same in by.values()]
-        colour = COLOURS[method]
-        axes.plot(x, list(map(mean, values)), "o-", color=colour, label=METHODS[method].title)
-        axes.fill_between(
-            x, list(map(min, values)), list(map(max, values)), color=colour, alpha=0.2
-        )
-        axes.set_xticks(x)
-    return _finished(figure, axes) if records else None
+    main = of(records, part="modes")
+    if not main:
+        return None
+    axes = _axes("number of orders")
+    axes.set_xticks(sorted({record["modes"] for record in main}))
+    for method, mine in by_method(main).items():
+        x = sorted({record["modes"] for record in mine})
+        values = [[record["exact_match"] for record in of(mine, modes=modes)] for modes in x]
+        low, middle, high = ([f(same) for same in values] for f in (min, mean, max))
+        axes.plot(x, middle, "o-", color=COLOURS[method], label=METHODS[method].title)
+        axes.fill_between(x, low, high, color=COLOURS[method], alpha=0.2)
+    return _finished(axes)
 
 
 def by_switch(records: Records) -> "Figure | None":
-    own = of_part(records, "switch")
-    middle = [r for r in of_part(records, "modes") if r["modes"] == 5 and r["seed"] == 1]
-    figure, axes = _axes("updates of XE before OaXE")
-    for method in ("oaxe", "oaxe-pretrained"):
-        points = sorted(
-            (r["recipe"]["xe_updates"], r["exact_match"])
-            for r in own + middle
-            if r["method"] == method
-        )
-        if points:
-            axes.plot(
-                *zip(*points, strict=True), "o-", color=COLOURS[method], label=METHODS[method].title
-            )
-    return _finished(figure, axes) if own else None
+    points = with_middle(records, "switch")
+    if not points:
+        return None
+    axes = _axes("updates of XE before OaXE")
+    for method, mine in by_method(points).items():
+        pairs = sorted((record["xe_updates"], record["exact_match"]) for record in mine)
+        x, y = zip(*pairs, strict=True)
+        axes.plot(x, y, "o-", color=COLOURS[method], label=METHODS[method].title)
+    return _finished(axes)
 
 
-def _axes(what: str) -> Any:
+def _axes(what: str) -> "Axes":
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.6, 3.8))
-    axes = figure.subplots()
+    axes = Figure(figsize=(5.6, 3.8)).subplots()
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel(what)
     axes.set_ylabel("exact match, %")
     axes.set_ylim(-4, 104)
     axes.grid(axis="y", color="gray", alpha=0.3, linewidth=0.8)
-    return figure, axes
+    return axes
 
 
-def _finished(figure: "Figure", axes: Any) -> "Figure":
+def _finished(axes: "Axes") -> "Figure":
+    from matplotlib.figure import Figure
+
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.01), ncols=2, frameon=False)
+    figure = axes.get_figure()
+    assert isinstance(figure, Figure)
     return figure
 
 
-def results_page(tables: dict[str, Any], figures: dict[str, "Figure"], preset: str) -> str:
+def results_page(tables: list[Results], figures: list["Figure | None"], preset: str) -> str:
     recipe = PRESETS[preset]
     body = [
         paragraph(
@@ -211,8 +205,9 @@ def results_page(tables: dict[str, Any], figures: dict[str, "Figure"], preset: s
             f"{recipe.xe_updates} of them. Exact match counts any of the orders that were trained."
         )
     ]
-    for title, figure in figures.items():
-        body += [f"<h2>{title}</h2>", svg(figure, title)]
-    for title, (head, rows) in tables.items():
-        body.append(table(title, head, rows))
+    titles = "Exact match by number of orders", "Exact match by updates of XE before OaXE"
+    for title, figure in zip(titles, figures, strict=True):
+        if figure is not None:
+            body += [f"<h2>{title}</h2>", svg(figure, title)]
+    body += [table(*results) for results in tables]
     return page("Numbers in several orders: XE, AXE and OaXE", "\n".join(body))
