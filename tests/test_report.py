@@ -273,7 +273,7 @@ def test_marks(output: list[int], modes: int, expected: str) -> None:
 
 def test_marks_where_the_source_repeats() -> None:
     assert marks([7, 7, 8], [7, 7, 8], 1) == ["right"] * 3
-    assert marks([7, 7, 7], [7, 7, 8], 1) == ["right", "repeated", "repeated"]
+    assert marks([7, 7, 7], [7, 7, 8], 1) == ["right", "right", "repeated"]
     assert marks([7, 8, 8], [7, 7, 8], 1) == ["right", "misplaced", "repeated"]
 
 

@@ -21,10 +21,11 @@ from oaxe.data.batches import collate
 from oaxe.errors import UserError
 from oaxe.losses import xe_loss
 from oaxe.synthetic import demo, reproduce
+from oaxe.synthetic.display import verdict
 from oaxe.synthetic.experiment import Experiment, StoppedError
 from oaxe.synthetic.outcome import NONE, Outcome, ordering_of, outcome, outputs, repeats
 from oaxe.synthetic.recipe import DEMO, METHODS, PRESETS, Recipe
-from oaxe.synthetic.results import read_results
+from oaxe.synthetic.results import read_results, seconds_to
 from oaxe.synthetic.task import ORDERINGS, PROBABILITIES, SPLITS, Task, reorder
 from oaxe.text.symbols import SYMBOLS
 
@@ -251,6 +252,40 @@ def test_ctrl_c_leaves_a_report(tmp_path: Path) -> None:
     assert not result["finished"]
     assert result["curves"]["xe"][0]["step"] == 30
     assert (tmp_path / "here/report.html").exists()
+
+
+def test_the_example_in_the_readme() -> None:
+    lines = (Path(__file__).parent.parent / "README.md").read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("source "))
+    source = [int(word) for word in lines[start].split()[1:]]
+    for line in lines[start + 1 : start + 3]:
+        words = line.split()
+        output = [int(word) for word in words[1 : 1 + len(source)]]
+        assert verdict(output, source, 5) == " ".join(words[1 + len(source) :])
+
+
+def test_a_folder_of_another_recipe_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reproduce.keep_to(QUICK, tmp_path)
+    reproduce.keep_to(QUICK, tmp_path)
+    monkeypatch.setitem(PRESETS, "tiny", replace(QUICK, lr=0.5))
+    with pytest.raises(UserError, match="another recipe"):
+        run_quick(tmp_path)
+    with pytest.raises(UserError, match="none of these methods"):
+        run_quick(tmp_path, parts=["scratch"], methods=["xe"])
+
+
+def test_time_to_95_counts_what_lasts_after_the_switch() -> None:
+    def seconds(*scores: float, method: str = "oaxe") -> float | None:
+        curve = [{"step": 10 * i, "seconds": i, "exact_match": s} for i, s in enumerate(scores, 1)]
+        return seconds_to(95, {"method": method, "xe_updates": 20, "curve": curve})
+
+    assert seconds(0, 0, 90, 96, 99) == 4
+    assert seconds(0, 0, 96, 90, 99) == 5
+    assert seconds(0, 0, 96, 97, 80) is None
+    assert seconds(99, 99, 99) == 3  # what XE had is not OaXE's
+    assert seconds(99, 99, 99, method="oaxe-annealed") == 1
 
 
 def run_quick(out: Path, **options: object) -> str:

@@ -42,10 +42,10 @@ def main(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for result.json and report.html.")] = Path(
-        "demo"
-    ),
-    seed: Annotated[int, typer.Option(min=0, help="Of the data and the models.")] = 1,
+    out: Annotated[
+        Path, typer.Option(help="Folder for result.json and report.html.", file_okay=False)
+    ] = Path("demo"),
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of data and models.")] = 1,
 ) -> None:
     """Watch XE fail and OaXE succeed on numbers in five orders (two minutes on two cores)."""
     from rich.console import Console

@@ -36,7 +36,7 @@ def run(settings: Settings, updates: int, json_path: Path | None, console: Conso
             ),
             loss=dataclasses.replace(settings.loss, annealing=False),
         )
-        trainer = assemble(settings, join(), console)
+        trainer, _ = assemble(settings, join(), console)
         waiting, seen = 0.0, []
         loader = trainer.loader()
         try:

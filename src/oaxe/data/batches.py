@@ -133,8 +133,9 @@ def plan_epoch(
         max_tokens: limit on the padded size of each side of a micro-batch, EOS included.
         update_tokens: target tokens of an update.
         seed: with ``epoch``, all that randomness depends on.
-        mix_lengths: let sentences of any lengths share a micro-batch. That costs padding, and helps
-            where an update has few micro-batches and what is learned depends on the length.
+        mix_lengths: let sentences of any lengths share a micro-batch, of up to ``max_tokens``
+            whatever ``update_tokens`` is. That costs padding, and helps where an update has few
+            micro-batches and what is learned depends on the length.
     """
     if min(max_tokens, update_tokens, world_size) < 1:
         raise UserError(

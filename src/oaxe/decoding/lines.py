@@ -30,7 +30,7 @@ def load_translator(model: str, device: str | None) -> Translator:
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"--device {device} cannot be used here: {error}") from None
     path = Path(model)
-    folder = path.parent if path.is_file() else path
+    folder = (path.parent if path.is_file() else path).absolute()
     if (folder.parent.parent / RUN).is_file() and folder.name.startswith("step-"):
         from oaxe.training.run import translator_at
 

@@ -60,8 +60,8 @@ def load_folder(path: str | Path) -> tuple[Transformer, Path, dict[str, Any]]:
         folder /= "model"
         if not folder.is_dir():
             raise UserError(
-                f"the run {path} is not finished: it has no folder `model` yet. One of its best "
-                f"checkpoints will do, if there is one: {path}/best/step-..."
+                f"the run {path} is not finished: it has no folder `model` yet. `oaxe "
+                f"translate` can use one of its best checkpoints: --model {path}/best/step-..."
             )
     if not folder.is_dir():
         folder = _download(str(path))

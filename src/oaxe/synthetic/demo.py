@@ -1,6 +1,7 @@
 """``oaxe demo``: numbers in several orders, learned with XE and with OaXE, in two minutes."""
 
 import json
+import signal
 import tempfile
 import time
 from dataclasses import asdict
@@ -31,7 +32,7 @@ FIGURES = ("exact_match", "repetition", "confidence", "chosen")
 def run(out: Path, seed: int, console: Console, recipe: Recipe = DEMO) -> dict[str, Any]:
     """Returns what it also writes to ``out/result.json``; stopped, it has what there is by then."""
     out.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
+    started, on_interrupt = time.monotonic(), signal.getsignal(signal.SIGINT)
     introduce(recipe, console)
     result: dict[str, Any] = {
         "finished": False,
@@ -59,11 +60,13 @@ def run(out: Path, seed: int, console: Console, recipe: Recipe = DEMO) -> dict[s
             result["finished"] = True
         except (StoppedError, KeyboardInterrupt):
             console.print("stopped; the report has what was done until here")
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not take it away
         result["curves"] = {method: experiment.curve(method) for method in ("xe", "oaxe")}
     result["examples"] = side_by_side(outputs)
     result["seconds"] = round(time.monotonic() - started, 1)
     write_whole(out / "result.json", json.dumps(result, indent=1) + "\n")
     write_report(result, out / "report.html")
+    signal.signal(signal.SIGINT, on_interrupt)
     console.rule()
     show(result, console)
     console.print(f"\n{result['seconds']:.0f} seconds; pictures and more: {out / 'report.html'}")

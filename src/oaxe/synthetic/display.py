@@ -88,8 +88,8 @@ def example_lines(example: Result, modes: int) -> list[Text]:
 def marks(output: list[int], source: list[int], modes: int) -> list[Mark]:
     """What is wrong with each number of an output, if anything.
 
-    A number is *repeated* where it is not its first occurrence, if the output has it more often
-    than the source; or else *misplaced* where the nearest right answer has another number.
+    A number is *repeated* where it has been said as often as the source has it, and once at least;
+    or else *misplaced* where the nearest right answer has another number.
 
     Example:
         >>> marks([2, 2, 4, 3], [1, 2, 3, 4], modes=1)
@@ -98,10 +98,11 @@ def marks(output: list[int], source: list[int], modes: int) -> list[Mark]:
         ['right', 'right', 'right', 'right']
     """
     _, answer = nearest(output, source, modes)
-    in_output, in_source = Counter(output), Counter(source)
+    in_source, so_far = Counter(source), Counter[int]()
     found: list[Mark] = []
     for place, number in enumerate(output):
-        if in_output[number] > in_source[number] and number in output[:place]:
+        so_far[number] += 1
+        if so_far[number] > max(1, in_source[number]):
             found.append("repeated")
         else:
             found.append("right" if [number] == answer[place : place + 1] else "misplaced")

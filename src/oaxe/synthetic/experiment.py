@@ -21,7 +21,7 @@ from oaxe.synthetic.task import SPLITS
 from oaxe.text.symbols import SYMBOLS
 from oaxe.training.checkpoint import write_whole
 from oaxe.training.ranks import Ranks, join
-from oaxe.training.run import build_model
+from oaxe.training.run import build_model, environment
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import INTERRUPTED, Trainer
 from oaxe.training.validation import Validation
@@ -59,6 +59,7 @@ class Experiment:
                 "modes": self.modes,
                 "seed": self.seed,
                 "recipe": asdict(self.recipe),
+                "environment": environment(),
                 "seconds": curve[-1]["seconds"],
                 **asdict(self.test(model, method)),
                 "curve": curve,
@@ -149,7 +150,7 @@ class Experiment:
         records = [record for record in map(json.loads, lines) if record["what"] == "valid"]
         names = "step", "seconds", "loss", "exact_match"
         points = [{name: record[name] for name in names} for record in records]
-        if not METHODS[method].pretrained:
+        if not METHODS[method].pretrained or not points:
             return points
         switch = self.recipe.xe_updates
         before = [point for point in self.curve("xe") if point["step"] <= switch]

@@ -5,12 +5,14 @@ OUT/results.csv, .md, .html  all of them together
 OUT/exact_match.png          the paper's figure: exact match against the number of orders
 """
 
+import json
 import multiprocessing
 import os
 import traceback
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from oaxe.errors import UserError
 from oaxe.synthetic.experiment import Experiment, StoppedError
 from oaxe.synthetic.recipe import METHODS, PRESETS, Recipe
 from oaxe.synthetic.results import read_results, write_results
+from oaxe.training.checkpoint import write_whole
 
 COMPARED = ("xe", "axe", "oaxe", "oaxe-pretrained", "oaxe-annealed")
 PARTS = ("modes", "lengths", "numbers", "switch", "scratch")
@@ -92,7 +95,10 @@ def run(
         for cell in plan(PRESETS[preset], seeds, parts or PARTS)
     ]
     cells = [cell for cell in cells if cell.methods]
+    if not cells:
+        raise UserError("these parts have none of these methods; leave one of the two out")
     (out / "cells").mkdir(parents=True, exist_ok=True)
+    keep_to(PRESETS[preset], out)
     failed = train_all(cells, out / "cells", jobs, console)
     results = read_results(out / "cells")
     if results:
@@ -106,41 +112,60 @@ def run(
         )
 
 
+def keep_to(recipe: Recipe, out: Path) -> None:
+    """Refuse a folder that was begun with another recipe."""
+    path, content = out / "recipe.json", json.dumps(asdict(recipe), indent=1) + "\n"
+    if path.exists() and path.read_text() != content:
+        raise UserError(f"{out} holds results of another recipe, see {path}; choose another --out")
+    write_whole(path, content)
+
+
 def train_all(cells: list[Cell], folder: Path, jobs: int, console: Console) -> dict[str, str]:
     """Train in ``jobs`` processes a device; returns what did not succeed and why."""
-    devices = max(torch.cuda.device_count(), 1)
-    workers = min(devices * jobs, len(cells))
+    devices = visible_devices()
+    workers = min(max(len(devices), 1) * jobs, len(cells))
     spawn = multiprocessing.get_context("spawn")
     seats = spawn.Queue()
     for worker in range(workers):
-        seats.put(worker % devices)
-    failed = {}
+        seats.put(devices[worker % len(devices)] if devices else "")
+    failed: dict[str, str] = {}
+    to_do = cells[::-1]
+    running: dict[Future[str], Cell] = {}
     with (
         Progress(console=console) as progress,
         ProcessPoolExecutor(workers, spawn, take_seat, (seats, workers)) as pool,
     ):
         models = progress.add_task("models", total=sum(len(cell.methods) for cell in cells))
-        waiting: dict[Future[str], Cell] = {
-            pool.submit(train_cell, cell, folder): cell for cell in cells
-        }
         try:
-            for done in as_completed(waiting):
-                cell = waiting[done]
-                problem = done.result()
-                if problem:
-                    failed[cell.name] = problem
-                progress.update(models, advance=len(cell.methods))
-                progress.console.print(f"{problem or 'done'}: {cell.name}", highlight=False)
-        except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)  # those that train save and leave by themselves
+            while to_do or running:
+                while to_do and len(running) < workers:  # what is queued could not be called back
+                    cell = to_do.pop()
+                    running[pool.submit(train_cell, cell, folder)] = cell
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    cell, problem = running[done], done.result()
+                    del running[done]
+                    if problem:
+                        failed[cell.name] = problem
+                    progress.update(models, advance=len(cell.methods))
+                    progress.console.print(f"{problem or 'done'}: {cell.name}", highlight=False)
+        except KeyboardInterrupt:  # those that train save and leave by themselves
             failed["everything else"] = "interrupted"
+        except BrokenProcessPool:
+            failed["everything else"] = "a process was killed; perhaps too little memory for --jobs"
     return failed
+
+
+def visible_devices() -> list[str]:
+    """Names for CUDA_VISIBLE_DEVICES: of those that this process may use."""
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    return allowed.split(",")[:count] if allowed else [str(number) for number in range(count)]
 
 
 def take_seat(seats: Any, workers: int) -> None:
     """In a new process, before anything asks for a device."""
-    if torch.cuda.device_count():
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(seats.get())
+    if device := seats.get():
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
 
 

@@ -8,7 +8,9 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oaxe.html import page, paragraph, svg, table
+from oaxe.synthetic.outcome import NONE
 from oaxe.synthetic.recipe import METHODS, PRESETS
+from oaxe.synthetic.task import ORDERINGS
 from oaxe.training.checkpoint import write_whole
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ REACHED = 95.0  # percent
 COLUMNS = (
     "part", "method", "modes", "numbers", "shortest", "longest", "xe_updates", "updates", "seed",
     "exact_match", "repetition", "confidence", "seconds", "seconds_to_95",
+    *(f"chosen {name}" for name in (*ORDERINGS, NONE)),
 )  # fmt: skip
 
 
@@ -40,11 +43,21 @@ def read_results(folder: Path) -> Records:
         record = json.loads(path.read_text())
         record |= record.pop("recipe")
         record["part"] = path.parent.name.split("-")[0]
-        record["seconds_to_95"] = next(
-            (round(p["seconds"], 1) for p in record["curve"] if p["exact_match"] >= REACHED), None
-        )
+        record["seconds_to_95"] = seconds_to(REACHED, record)
+        record |= {f"chosen {name}": count for name, count in record["chosen"].items()}
         records.append(record)
     return records
+
+
+def seconds_to(percent: float, record: dict[str, Any]) -> float | None:
+    """Of updates, until exact match was at least that and stayed so; XE's own part apart."""
+    switch = record["xe_updates"] if METHODS[record["method"]].pretrained else 0
+    reached = None
+    for point in reversed(record["curve"]):
+        if point["exact_match"] < percent or point["step"] <= switch:
+            break
+        reached = round(point["seconds"], 1)
+    return reached
 
 
 def write_results(records: Records, out: Path, preset: str) -> None:
@@ -55,8 +68,8 @@ def write_results(records: Records, out: Path, preset: str) -> None:
     write_whole(out / "results.csv", text.getvalue())
     tables = [results for results in all_tables(records) if results.rows]
     write_whole(out / "results.md", "\n".join(map(markdown, tables)))
-    main, sweep = by_modes(records), by_switch(records)
-    write_whole(out / "results.html", results_page(tables, [main, sweep], preset))
+    main = by_modes(records)
+    write_whole(out / "results.html", results_page(tables, [main, by_switch(records)], preset))
     if main is not None:
         main.savefig(out / "exact_match.png", dpi=150, bbox_inches="tight")
 

@@ -77,7 +77,7 @@ def train(settings: Settings, console: Console) -> dict[str, Any]:
 
 def _train(settings: Settings, ranks: Ranks, console: Console) -> dict[str, Any]:
     folder = Path(settings.run)
-    trainer = assemble(settings, ranks, console)
+    trainer, translator = assemble(settings, ranks, console)
     step_before = trainer.position.step
     reason = trainer.run()
     position = trainer.position
@@ -90,7 +90,7 @@ def _train(settings: Settings, ranks: Ranks, console: Console) -> dict[str, Any]
         console.print("there is nothing left to train", highlight=False)
     result |= _finish(settings, trainer)
     if ranks.is_first:
-        translator_of(settings, trainer.model).save_pretrained(folder / "model")
+        translator.save_pretrained(folder / "model")
         write_whole(folder / "result.json", json.dumps(result, indent=2) + "\n")
         console.print(
             f"{reason}: BLEU {result['bleu']:.2f} on validation ({result['model']}); "
@@ -100,8 +100,8 @@ def _train(settings: Settings, ranks: Ranks, console: Console) -> dict[str, Any]
     return result
 
 
-def assemble(settings: Settings, ranks: Ranks, console: Console) -> Trainer:
-    """Data, model and trainer as the settings say, resumed if the folder holds a checkpoint."""
+def assemble(settings: Settings, ranks: Ranks, console: Console) -> tuple[Trainer, Translator]:
+    """The trainer and its model as a translator, resumed if the folder holds a checkpoint."""
     folder, data = Path(settings.run), Path(settings.data.folder)
     manifest = read_manifest(data)
     corpus, valid = (
@@ -126,9 +126,9 @@ def assemble(settings: Settings, ranks: Ranks, console: Console) -> Trainer:
             f"{ranks.world_size} x {ranks.device.type}, run {folder}",
             highlight=False,
         )
-    score = partial(bleu, translator_of(settings, model))
-    validation = Validation(valid, settings, ranks, score, metric="bleu")
-    return Trainer(settings, model, corpus, validation, ranks, console)
+    translator = translator_of(settings, model)
+    validation = Validation(valid, settings, ranks, partial(bleu, translator), metric="bleu")
+    return Trainer(settings, model, corpus, validation, ranks, console), translator
 
 
 def translator_of(settings: Settings, model: Transformer) -> Translator:
@@ -147,9 +147,12 @@ def translator_at(checkpoint: Path, device: str) -> Translator:
     settings = load(Settings, checkpoint.parent.parent / "config.yaml")
     model = build_model(settings, read_manifest(Path(settings.data.folder)).vocab_size)
     try:
-        model.load_state_dict(load_checkpoint(checkpoint)[0]["model"])
+        weights = load_checkpoint(checkpoint)[0]["model"]
     except DamagedError as error:
         raise UserError(f"{checkpoint} is damaged: {error}; take another") from None
+    if problems := differences(model.state_dict(), weights):
+        raise UserError(f"{checkpoint} is of another model:\n  " + "\n  ".join(problems[:10]))
+    model.load_state_dict(weights)
     return translator_of(settings, model.to(device).eval())
 
 
@@ -199,7 +202,7 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
     path = folder / "config.yaml"
     now = to_mapping(settings)
     if path.exists():
-        before, after = flatten(yaml.safe_load(path.read_text("utf-8"))), flatten(now)
+        before, after = flatten(to_mapping(load(Settings, path))), flatten(now)
         may_change = MAY_CHANGE - ({"train.steps"} if settings.loss.annealing else set())
         changed = [
             f"{name}: {before.get(name)!r} there, {after.get(name)!r} here"
@@ -222,7 +225,7 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
     write_whole(path, yaml.safe_dump(now, sort_keys=False))
     path = folder / "environment.json"
     starts = json.loads(path.read_text("utf-8")) if path.exists() else []
-    write_whole(path, json.dumps([*starts, _environment()], indent=2) + "\n")
+    write_whole(path, json.dumps([*starts, environment()], indent=2) + "\n")
 
 
 @contextmanager
@@ -259,7 +262,7 @@ def _start_from(model: Transformer, path: Path, subwords: Path) -> None:
     model.load_state_dict(found.state_dict())
 
 
-def _environment() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "command": sys.argv,

@@ -45,7 +45,7 @@ class LossSettings:
     delta: float = option(1.0, "axe: penalty factor for a skipped target")
     length_weight: float = option(1.0, "nat: weight of the length loss")
     annealing: bool = option(
-        False, "start with xe and change to the loss by T_m, over train.epochs, or train.steps"
+        False, "start with xe and change to the loss by T_m, until train.epochs or train.steps"
     )
     annealing_c: float = option(16.0, "c of T_m")
     annealing_lambda: float = option(0.95, "lambda of T_m")

@@ -245,7 +245,7 @@ class Trainer:
         loss, limits = self.settings.loss, self.settings.train
         if not loss.annealing:
             return 0.0
-        epochs = limits.epochs or limits.steps / updates_an_epoch
+        epochs = min(n for n in (limits.epochs, limits.steps / updates_an_epoch) if n)
         return annealed_weight(epoch, epochs, loss.annealing_c, loss.annealing_lambda)
 
     def autocast(self) -> AbstractContextManager[Any]:
