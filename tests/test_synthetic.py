@@ -242,7 +242,7 @@ def test_ctrl_c_leaves_a_report(tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     for line in process.stdout:
-        if line.startswith("valid: step 30"):
+        if line.startswith("valid: step 25"):
             process.send_signal(signal.SIGINT)
             break
     rest = process.stdout.read()
@@ -250,7 +250,7 @@ def test_ctrl_c_leaves_a_report(tmp_path: Path) -> None:
     assert "Traceback" not in rest
     result = json.loads((tmp_path / "here/result.json").read_text())
     assert not result["finished"]
-    assert result["curves"]["xe"][0]["step"] == 30
+    assert result["curves"]["xe"][0]["step"] == 25
     assert (tmp_path / "here/report.html").exists()
 
 
