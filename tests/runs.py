@@ -32,6 +32,8 @@ from oaxe.training.settings import Settings
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.runs"])
 
+# Changes for settings_of.
+OAXE = {"loss__name": "oaxe", "loss__inputs": "partial-all", "loss__truncation": 0.05}
 SMALL = Size(dim=16, ffn=32, heads=2, encoder_layers=1, decoder_layers=1)
 
 

@@ -219,8 +219,9 @@ def test_any_inner_part_may_be_missing(name: str, tmp_path: Path) -> None:
         result = full_result()
         for mapping in result[name] if name == "examples" else [result[name]]:
             mapping[inner] = None
-        written(result, tmp_path)
-        printed(result)
+        for text in (written(result, tmp_path).text, printed(result)):
+            assert "exact match" in text
+            assert "None" not in text
 
 
 def test_a_failure_is_called_one(tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""What a run does besides going on: annealing, another run's weights, its checkpoints, its log."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from safetensors.torch import load_file
+
+from oaxe.decoding.lines import load_translator
+from oaxe.errors import UserError
+from oaxe.losses import annealed_weight
+from oaxe.model.transformer import SIZES
+from oaxe.training.log import RunLog
+from oaxe.training.settings import Settings
+from tests.runs import OAXE, SMALL, make_data, metrics, same, settings_of, train_small
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.mark.parametrize("by", ["epochs", "steps"])
+def test_annealing_follows_its_formula(data: Path, tmp_path: Path, by: str) -> None:
+    updates_an_epoch = 5
+    settings = settings_of(
+        data,
+        tmp_path / "run",
+        loss__name="oaxe",
+        loss__annealing=True,
+        train__steps=3 * updates_an_epoch if by == "steps" else 0,
+        train__epochs=3 if by == "epochs" else 0,
+        train__log_every=1,
+    )
+    train_small(settings)
+    records = [record for record in metrics(tmp_path / "run") if record["what"] == "train"]
+    assert len(records) == 3 * updates_an_epoch
+    for record in records:
+        expected = annealed_weight(record["epoch"], 3)
+        assert record["xe_weight"] == pytest.approx(expected, abs=1e-3)
+    assert records[0]["xe_weight"] > 0.99
+    assert records[-1]["xe_weight"] > 0 or records[-1]["epoch"] >= 0.95 * 3
+    if by == "steps":  # they are part of the formula
+        with pytest.raises(UserError, match=r"train.steps: 15 there, 16 here"):
+            train_small(replace(settings, train=replace(settings.train, steps=16)))
+
+
+def test_init_from(data: Path, tmp_path: Path) -> None:
+    train_small(settings_of(data, tmp_path / "first", train__steps=4))
+
+    def start_from(name: str, run: str, prepared: Path, **changes: Any) -> Settings:
+        return settings_of(
+            prepared, tmp_path / run, train__init_from=str(tmp_path / name), **changes
+        )
+
+    with pytest.raises(UserError, match="is no folder"):
+        train_small(start_from("nowhere", "a", data))
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished/config.yaml").touch()
+    with pytest.raises(UserError, match="not finished"):
+        train_small(start_from("unfinished", "b", data))
+    with pytest.raises(UserError, match=r"(?s)another architecture:.*length"):
+        train_small(start_from("first", "c", data, model__kind="at"))
+    other = make_data(tmp_path / "other", digits="01234")
+    with pytest.raises(UserError, match=r"other subwords.*--subwords"):
+        train_small(start_from("first", "d", other))
+
+    changes = {**OAXE, "optim__lr": 0.0, "optim__warmup": 0}
+    train_small(start_from("first", "second", data, train__steps=1, **changes))
+    models = [load_file(tmp_path / run / "model/model.safetensors") for run in ("first", "second")]
+    assert same(*models)
+    (tmp_path / "first").rename(tmp_path / "gone")  # only the beginning needs it
+    result, _ = train_small(start_from("first", "second", data, train__steps=2, **changes))
+    assert result["step"] == 2
+
+
+def test_a_checkpoint_translates_before_the_run_is_finished(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SIZES, "tiny", SMALL)  # as for train_small
+    run = tmp_path / "run"
+    train_small(settings_of(data, run, train__steps=5))
+    final = load_translator(str(run), "cpu").translate(["1 2 3", "4 5"])
+    weights = str(run / "model/model.safetensors")
+    assert load_translator(weights, "cpu").translate(["1 2 3", "4 5"]) == final
+    shutil.rmtree(run / "model")
+    with pytest.raises(UserError, match=r"not finished.*best/step-"):
+        load_translator(str(run), "cpu")
+    best = run / "best/step-00000005"  # the only one: the average of one
+    for path in (best, best / "model.safetensors"):
+        assert load_translator(str(path), "cpu").translate(["1 2 3", "4 5"]) == final
+    (best / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(UserError, match="is damaged"):
+        load_translator(str(best), "cpu")
+
+
+def test_the_log_drops_what_will_be_said_again(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"what": what, "step": s}) for s in (1, 2, 3) for what in ("train", "valid")
+    ]
+    path = tmp_path / "metrics.jsonl"
+    for step, validated, count in [(3, True, 6), (2, True, 4), (2, False, 3), (0, True, 0)]:
+        path.write_text("\n".join(lines) + '\n{"what": "tra')
+        RunLog(tmp_path, Console(quiet=True), step=step, validated=validated).close()
+        assert path.read_text() == "".join(f"{line}\n" for line in lines[:count])
