@@ -4,6 +4,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch
 
 import pytest
 import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton: kernels run on the CPU then
+
 from hypothesis import settings
 
 torch.set_num_threads(1)  # the models of these tests are small, and their cores often shared

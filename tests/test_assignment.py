@@ -12,6 +12,7 @@ from torch import Tensor
 
 import oaxe
 from oaxe.losses import assignment
+from tests.matrices import KINDS, hard_matrices
 from tests.oracles import cheapest_permutation
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -44,29 +45,6 @@ def test_least_of_all_permutations(n: int, dtype: torch.dtype) -> None:
     assert is_permutation(column)
     expected = [cheapest_permutation(c.double()) for c in cost]
     torch.testing.assert_close(totals(cost, column), torch.tensor(expected, dtype=torch.float64))
-
-
-def hard_matrices(kind: str, rng: np.random.Generator, batch: int, n: int) -> np.ndarray:
-    cost = rng.normal(size=(batch, n, n))
-    if kind == "ties":
-        return np.round(cost)
-    if kind == "all equal":
-        return np.zeros_like(cost)
-    if kind == "repeated columns" and n:
-        return cost[:, :, rng.integers(0, n, size=n)]
-    if kind == "huge range":
-        return cost * 10.0 ** rng.uniform(-9, 9, size=cost.shape)
-    if kind == "near duplicates" and n:
-        return cost[:, :, rng.integers(0, n, size=n)] + 1e-6 * cost
-    if kind == "like a model" and n:
-        return cost - 4 * np.eye(n)[rng.permutation(n)]
-    return cost
-
-
-KINDS = [
-    "random", "ties", "all equal", "repeated columns", "huge range", "near duplicates",
-    "like a model",
-]  # fmt: skip
 
 
 def test_never_worse_than_scipy_on_100_000_matrices(backend: str) -> None:

@@ -1,9 +1,16 @@
 """The loss library: torch, numpy and scipy are all it imports."""
 
 from oaxe.losses.annealing import annealed_weight
-from oaxe.losses.assignment import NotFiniteError, assignment_backend, linear_assignment
+from oaxe.losses.assignment import (
+    NotFiniteError,
+    assignment_backend,
+    check_costs,
+    linear_assignment,
+)
 from oaxe.losses.axe import axe_loss
 from oaxe.losses.ctc import ctc_loss
+from oaxe.losses.linear import linear_axe_loss, linear_oaxe_loss, linear_xe_loss
+from oaxe.losses.linear_softmax import linear_logsumexp
 from oaxe.losses.oaxe import best_order, oaxe_loss
 from oaxe.losses.xe import xe_loss
 
@@ -13,8 +20,13 @@ __all__ = [
     "assignment_backend",
     "axe_loss",
     "best_order",
+    "check_costs",
     "ctc_loss",
     "linear_assignment",
+    "linear_axe_loss",
+    "linear_logsumexp",
+    "linear_oaxe_loss",
+    "linear_xe_loss",
     "oaxe_loss",
     "xe_loss",
 ]

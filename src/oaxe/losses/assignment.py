@@ -1,5 +1,7 @@
 """Exact minimum-cost assignment of a batch: which word goes to which place."""
 
+from types import ModuleType
+
 import torch
 from torch import Tensor
 
@@ -22,8 +24,8 @@ def linear_assignment(cost: Tensor, mask: Tensor | None = None) -> Tensor:
     permutations share the least cost, any one of them is returned. Not differentiable.
 
     Args:
-        cost: ``(batch, n, n)``, any floating dtype. CUDA costs are solved on the host for now,
-            which waits for the device once a call; the check for finite costs adds no other wait.
+        cost: ``(batch, n, n)``, any floating dtype. CUDA costs are solved on the GPU and nothing
+            waits for it. Only above 1,024 places, or without Triton, they go to the host and back.
         mask: ``(batch, n)`` bool, True for the rows *and* columns that take part; they need not be
             a prefix. Default: all of them.
 
@@ -33,7 +35,8 @@ def linear_assignment(cost: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Raises:
         ValueError: a shape or dtype is wrong; as NotFiniteError, a cost that takes part is infinite
-            or NaN (the message names the batch rows).
+            or NaN (the message names the batch rows). On a GPU, such a problem gets the identity,
+            and the error comes with a later call, or from :func:`check_costs`.
 
     Example:
         >>> linear_assignment(torch.tensor([[[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]]]))
@@ -69,17 +72,64 @@ def _linear_assignment(cost: Tensor, mask: Tensor | None) -> Tensor:
     column, not_finite = (_solve_with_scipy if _solver is None else _solve_with_c)(cost, mask)
     if not_finite:
         rows = column[:, 0].lt(0).nonzero().flatten().tolist()
-        shown = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
-        raise NotFiniteError(
-            f"cost is infinite or NaN in {len(rows)} of {len(column)} batch rows: {shown}; "
-            "look at the logits or costs of those rows"
-        )
+        raise _not_finite(rows, f"is infinite or NaN in {len(rows)} of {len(column)} batch rows")
     return column.to(device)
 
 
 @_linear_assignment.register_fake
 def _(cost: Tensor, mask: Tensor | None) -> Tensor:
     return cost.new_empty(cost.shape[:2], dtype=torch.int64)
+
+
+@_linear_assignment.register_kernel("cuda")
+def _(cost: Tensor, mask: Tensor | None) -> Tensor:
+    kernel = _gpu_kernel()
+    if kernel is None or cost.shape[1] > kernel.LONGEST:
+        on_host: Tensor = _linear_assignment._init_fn(cost, mask)
+        return on_host
+    column: Tensor = kernel.solve(cost, mask, _marks(cost.device, len(cost)))
+    return column
+
+
+def _gpu_kernel() -> ModuleType | None:
+    try:
+        from oaxe.losses.kernels import assignment
+    except ImportError:  # no Triton
+        return None
+    return assignment
+
+
+# For each GPU, the memory of the host in which kernels mark the batch rows that are not finite. The
+# host looks at it when it comes by anyway, so a training step never waits. Blocks that became too
+# small are kept: a captured CUDA graph may still write to them.
+_marked: dict[torch.device, list[Tensor]] = {}
+
+
+def check_costs() -> None:
+    """Wait for the GPUs, and raise NotFiniteError if a cost that they were given is not finite."""
+    for device in _marked:
+        torch.cuda.synchronize(device)
+        _marks(device, 0)
+
+
+def _marks(device: torch.device, batch: int) -> Tensor:
+    """Room for the marks of a batch; an error if a batch before has left some."""
+    blocks = _marked.setdefault(device, [])
+    for block in blocks:
+        rows = block.nonzero().flatten().tolist()
+        if rows:
+            block.zero_()
+            raise _not_finite(
+                rows, f"was infinite or NaN in {len(rows)} batch rows of a call before, on {device}"
+            )
+    if not blocks or len(blocks[-1]) < batch:
+        blocks.append(torch.zeros(max(batch, 8_192), dtype=torch.uint8, pin_memory=True))
+    return blocks[-1]
+
+
+def _not_finite(rows: list[int], what: str) -> NotFiniteError:
+    shown = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
+    return NotFiniteError(f"cost {what}: {shown}; look at the logits or costs of those rows")
 
 
 def _solve_with_c(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:

@@ -8,6 +8,7 @@ j = 1..m, with a blank for predictions that are left over:
                                  A[i-1, j]   - delta log P_max(j,1)(y_i) ) skip the target
 """
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import torch
@@ -26,6 +27,13 @@ from oaxe.losses.arguments import (
 )
 
 ALIGN, SKIP_PREDICTION, SKIP_TARGET = range(3)
+
+
+class AlignmentCosts(NamedTuple):
+    word: Tensor  # (batch, predictions, targets); what counts comes first on both axes
+    blank: Tensor  # (batch, predictions)
+    n_targets: Tensor  # (batch,)
+    n_predictions: Tensor  # (batch,)
 
 
 class MonotoneAlignment(NamedTuple):
@@ -70,12 +78,16 @@ def axe_loss(
         >>> axe_loss(logits, torch.tensor([[0, 1]]), blank=3)
         tensor(0.0006)
     """
-    if not delta >= 0:
-        raise ValueError(f"delta must be at least 0, got {delta}")
+    check_delta(delta)
     counts, costs = alignment_costs(logits, target, blank, logit_mask, ignore_index)
-    word_cost, blank_cost, n_targets, n_predictions = costs
-    if word_cost.shape[1] == 0:
+    if logits.shape[1] == 0:
         return reduce(logits.sum(dim=(1, 2)), counts, reduction)
+    return reduce(aligned_losses(costs, delta), counts, reduction)
+
+
+def aligned_losses(costs: AlignmentCosts, delta: float) -> Tensor:
+    """``(batch,)``: what the best alignment costs; there is at least one prediction."""
+    word_cost, blank_cost, n_targets, n_predictions = costs
     best = monotone_alignment(
         word_cost.detach(), blank_cost.detach(), n_targets, n_predictions, delta
     )
@@ -83,28 +95,44 @@ def axe_loss(
     words = torch.where(best.skipped, delta * words, words)
     real = leading(n_targets, words.shape[1]) & (n_predictions > 0).unsqueeze(1)
     zero = words.new_zeros(())
-    losses = torch.where(real, words, zero).sum(1) + torch.where(best.blank, blank_cost, zero).sum(
-        1
-    )
-    return reduce(losses, counts, reduction)
+    blanks = torch.where(best.blank, blank_cost, zero)
+    return torch.where(real, words, zero).sum(1) + blanks.sum(1)
+
+
+def check_delta(delta: float) -> None:
+    if not delta >= 0:
+        raise ValueError(f"delta must be at least 0, got {delta}")
 
 
 def alignment_costs(
     logits: Tensor, target: Tensor, blank: int, logit_mask: Tensor | None, ignore_index: int
-) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """The targets that count, and the costs of words and blanks with what counts moved in front."""
+) -> tuple[Tensor, AlignmentCosts]:
+    """The targets that count, and the costs of words and blanks."""
+    tokens, counts, takes_part = alignment_tokens(logits, target, blank, logit_mask, ignore_index)
+    costs = -F.log_softmax(at_least_float32(logits), dim=-1).gather(
+        2, tokens.unsqueeze(1).expand(-1, logits.shape[1], -1)
+    )
+    return counts, split_costs(costs, counts, takes_part)
+
+
+def alignment_tokens(
+    logits: Tensor, target: Tensor, blank: int, logit_mask: Tensor | None, ignore_index: int
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Words that count, others, and a blank: ``(batch, targets + 1)``; the masks of both sides."""
     target, counts = check_targets(logits, target, ignore_index, one_place_a_word=False)
     check_blank(logits, blank)
-    takes_part = predictions_that_count(logits, logit_mask)
+    takes_part = None if logit_mask is None else predictions_that_count(logits, logit_mask)
     words = target.masked_fill(~counts, 0).gather(1, kept_first(counts))
-    tokens = F.pad(words, (0, 1), value=blank).unsqueeze(1)  # (batch, 1, targets + 1)
-    costs = -F.log_softmax(at_least_float32(logits), dim=-1).gather(
-        2, tokens.expand(-1, logits.shape[1], -1)
-    )
-    if logit_mask is not None:
+    return F.pad(words, (0, 1), value=blank), counts, takes_part
+
+
+def split_costs(costs: Tensor, counts: Tensor, takes_part: Tensor | None) -> AlignmentCosts:
+    """``costs (batch, predictions, targets + 1)``: predictions that count are moved in front."""
+    n_predictions = counts.new_full((len(costs),), costs.shape[1], dtype=torch.int64)
+    if takes_part is not None:
         costs = costs.gather(1, kept_first(takes_part).unsqueeze(2).expand_as(costs))
-    word_cost, blank_cost = costs[:, :, :-1], costs[:, :, -1]
-    return counts, (word_cost, blank_cost, counts.sum(1), takes_part.sum(1))
+        n_predictions = takes_part.sum(1)
+    return AlignmentCosts(costs[:, :, :-1], costs[:, :, -1], counts.sum(1), n_predictions)
 
 
 def monotone_alignment(
@@ -131,6 +159,19 @@ def _monotone_alignment(
 ) -> tuple[Tensor, Tensor, Tensor]:
     moves = _best_moves(word_cost, blank_cost, delta)
     return _trace_back(moves, n_targets, n_predictions, word_cost.shape[1])
+
+
+@_monotone_alignment.register_kernel("cuda")
+def _(
+    word_cost: Tensor, blank_cost: Tensor, n_targets: Tensor, n_predictions: Tensor, delta: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    given = word_cost, blank_cost, n_targets, n_predictions, delta
+    align = _monotone_alignment._init_fn  # PyTorch: the same on any device
+    if word_cost.dtype == torch.float32 and word_cost.shape[2] < 2_048:
+        with suppress(ImportError):  # no Triton
+            from oaxe.losses.kernels.alignment import align
+    result: tuple[Tensor, Tensor, Tensor] = align(*given)
+    return result
 
 
 @_monotone_alignment.register_fake

@@ -97,11 +97,22 @@ def order_losses(
     label_smoothing: float,
 ) -> Tensor:
     """``(batch, length)`` losses of the target in the given order; 0 where ignored or truncated."""
-    if not 0 <= truncation < 1:
-        raise ValueError(f"truncation must be in [0, 1), 0 for none; got {truncation}")
+    check_truncation(truncation)
     losses, log_prob = token_losses(logits, target.gather(1, places), counts, label_smoothing)
     if truncation > 0:
-        # exp(log p) is off by a few units in the last place; p = pi has to count as "not above".
-        above = truncation * (1 + 8 * torch.finfo(losses.dtype).eps)
-        losses = torch.where(log_prob.exp() > above, losses, losses.new_zeros(()))
+        kept = log_prob.exp() > least_probability(truncation, losses.dtype)
+        losses = torch.where(kept, losses, losses.new_zeros(()))
     return losses
+
+
+def check_truncation(truncation: float) -> None:
+    if not 0 <= truncation < 1:
+        raise ValueError(f"truncation must be in [0, 1), 0 for none; got {truncation}")
+
+
+def least_probability(truncation: float, dtype: torch.dtype) -> float:
+    """What a word's probability must be above; negative, so all are, without truncation.
+
+    exp(log p) is off by a few units in the last place; p = pi has to count as "not above".
+    """
+    return truncation * (1 + 8 * torch.finfo(dtype).eps) if truncation > 0 else -1.0

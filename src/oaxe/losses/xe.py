@@ -48,8 +48,7 @@ def token_losses(
     logits: Tensor, target: Tensor, counts: Tensor, label_smoothing: float
 ) -> tuple[Tensor, Tensor]:
     """Loss and log-probability of each target, ``(batch, length)``; both 0 where ignored."""
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"label_smoothing must be in [0, 1], got {label_smoothing}")
+    check_label_smoothing(label_smoothing)
     log_probs = F.log_softmax(at_least_float32(logits), dim=-1)  # (batch, length, vocab)
     words = target.masked_fill(~counts, 0)
     log_prob = log_probs.gather(2, words.unsqueeze(2)).squeeze(2)  # (batch, length)
@@ -58,3 +57,8 @@ def token_losses(
         losses = torch.lerp(losses, -log_probs.mean(dim=-1), label_smoothing)
     zero = losses.new_zeros(())
     return torch.where(counts, losses, zero), torch.where(counts, log_prob.detach(), zero)
+
+
+def check_label_smoothing(label_smoothing: float) -> None:
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing must be in [0, 1], got {label_smoothing}")

@@ -1,0 +1,245 @@
+"""Exact assignment on the GPU: one program a sentence, its whole state in registers.
+
+The same method as the solver in C, and float64 as there: row and column reduction, a greedy start,
+then a shortest augmenting path for every row that is still free. Float32 costs are exact in
+float64, so an answer is no further from the optimum than 1e-15 * n * max|cost|.
+
+Sentences fall into classes by their length. There is a launch for each class that the padded width
+allows, longest first; a program whose sentence is of another class leaves at once. So the host
+need not know any length, and nothing is compiled for a new shape.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+LONGEST = 1024
+WARPS = {32: 1, 64: 1, 128: 1, 256: 2, 512: 4, 1024: 8}  # of a class, by its longest sentence
+SHORTEST_CLASS = min(WARPS)
+MATCHED = tl.constexpr(1 << 20)  # above all numbers of free columns
+INTEGER_MAX = tl.constexpr(0x7FFFFFFF)
+
+
+def solve(cost: Tensor, mask: Tensor | None, not_finite: Tensor) -> Tensor:
+    """``(batch, n)`` int64 columns of ``cost (batch, n, n)``, for n up to LONGEST.
+
+    ``not_finite (at least batch,)`` uint8 becomes 1 for a problem with an infinite or NaN cost;
+    such a problem gets the identity. It may lie in pinned host memory.
+    """
+    batch, n = cost.shape[:2]
+    column = torch.empty(batch, n, dtype=torch.int64, device=cost.device)
+    if column.numel() == 0:
+        return column
+    cost = cost.contiguous()
+    places = None if mask is None else mask.contiguous().view(torch.uint8)
+    for longest in sorted(WARPS, reverse=True):
+        if longest < 2 * n or longest == SHORTEST_CLASS:
+            _solve[(batch,)](
+                cost,
+                cost if places is None else places,
+                column,
+                not_finite,
+                n,
+                scale=2.0**-60 if cost.dtype == torch.float64 else 1.0,  # sums must stay finite
+                masked=places is not None,
+                block=longest,
+                shortest=longest == SHORTEST_CLASS,
+                num_warps=WARPS[longest],
+            )
+    return column
+
+
+@triton.jit(do_not_specialize=["n"])
+def _solve(
+    cost,  # (batch, n, n)
+    mask,  # (batch, n) uint8, if masked
+    column,  # (batch, n) int64
+    not_finite,  # (batch,) uint8
+    n,
+    scale: tl.constexpr,
+    masked: tl.constexpr,
+    block: tl.constexpr,
+    shortest: tl.constexpr,
+):
+    sentence = tl.program_id(0).to(tl.int64)
+    cost += sentence * n * n
+    column += sentence * n
+    place = tl.arange(0, block)
+    extent = n  # one more than the last place that takes part
+    if masked:
+        mask += sentence * n
+        extent = 0 * n
+        for first in range(0, n, block):
+            here = first + place
+            takes_part = tl.load(mask + here, here < n, 0) != 0
+            extent = tl.maximum(extent, tl.max(tl.where(takes_part, here + 1, 0), 0))
+    if (extent <= block) & (shortest | (extent > block // 2)):
+        takes_part = place < extent
+        if masked:
+            takes_part = tl.load(mask + place, takes_part, 0) != 0
+        finite = _all_finite(cost, mask, n, extent, takes_part, masked, block)
+        row_of, potential, free = _reduce_and_match(
+            cost, mask, n, extent, takes_part, scale, masked, block
+        )
+        free = free & finite
+        row_of = _augment(cost, n, takes_part, row_of, potential, free, scale, block)
+        if not finite:
+            tl.store(not_finite + sentence, 1)
+        row = tl.where(takes_part & finite, row_of, place)
+        tl.store(column + row, place.to(tl.int64), place < extent)
+        for first in range(0, n, block):  # what comes after stays where it is
+            here = first + place
+            tl.store(column + here, here.to(tl.int64), (here >= extent) & (here < n))
+
+
+@triton.jit
+def _all_finite(cost, mask, n, extent, takes_part, masked: tl.constexpr, block: tl.constexpr):
+    """Also brings the costs near: many rows are under way at once."""
+    rows: tl.constexpr = 512 // block if block < 512 else 1
+    place = tl.arange(0, block)
+    wrong = tl.zeros([rows, block], tl.int32)
+    for first in range(0, extent, rows):
+        i = first + tl.arange(0, rows)
+        counts = i < extent
+        if masked:
+            counts = tl.load(mask + i, counts, 0) != 0
+        costs = tl.load(
+            cost + i[:, None] * n + place[None, :], counts[:, None] & takes_part[None, :], 0
+        )
+        wrong |= (tl.abs(costs) < float("inf")).to(tl.int32) ^ 1
+    return tl.max(tl.max(wrong, 1), 0) == 0
+
+
+@triton.jit
+def _row_of_costs(cost, i, n, takes_part, scale: tl.constexpr, block: tl.constexpr):
+    costs = tl.load(cost + i * n + tl.arange(0, block), takes_part, 0)
+    return costs.to(tl.float64) * scale
+
+
+@triton.jit
+def _reduce_and_match(
+    cost,
+    mask,
+    n,
+    extent,
+    takes_part,
+    scale: tl.constexpr,
+    masked: tl.constexpr,
+    block: tl.constexpr,
+):
+    """Potentials from row and column minima, and the matches that those minima suggest."""
+    place = tl.arange(0, block)
+    row_of = tl.full([block], -1, tl.int32)  # the row matched to a column
+    free = takes_part  # rows without a column
+    potential = tl.full([block], float("inf"), tl.float64)  # of the columns
+    first_row = tl.zeros([block], tl.int32)  # of each column's minimum
+    for i in range(extent):
+        costs = _row_of_costs(cost, i, n, takes_part, scale, block)
+        counts = takes_part
+        if masked:
+            counts = takes_part & (tl.load(mask + i) != 0)
+        is_least, least = _least(costs, takes_part)
+        reduced = costs - least
+        lower = counts & (reduced < potential)
+        first_row = tl.where(lower, i, first_row)
+        potential = tl.where(lower, reduced, potential)
+        choice = tl.min(tl.where(is_least & counts & (row_of < 0), place, MATCHED), 0)
+        row_of = tl.where(place == choice, i, row_of)
+        free = free & ((place != i) | (choice == MATCHED))
+    # A free column takes the row of its minimum, if that one is free too.
+    pair = tl.where(takes_part & (row_of < 0), first_row * block + place, MATCHED)
+    best = tl.min(pair, 0)
+    while best < MATCHED:
+        i, j = best // block, best % block
+        if tl.max(tl.where(free & (place == i), 1, 0), 0) > 0:
+            row_of = tl.where(place == j, i, row_of)
+            free = free & (place != i)
+        pair = tl.where(first_row == i, MATCHED, pair)
+        best = tl.min(pair, 0)
+    return row_of, tl.where(takes_part, potential, 0.0), free
+
+
+@triton.jit
+def _augment(
+    cost, n, takes_part, row_of, potential, free, scale: tl.constexpr, block: tl.constexpr
+):
+    """Match every free row along a shortest path to a free column."""
+    place = tl.arange(0, block)
+    start = tl.min(tl.where(free, place, MATCHED), 0)
+    while start < MATCHED:
+        distance = tl.full([block], float("inf"), tl.float64)
+        before = tl.full([block], -1, tl.int32)  # the column before, on the path; -1: the start
+        is_open = takes_part
+        shortest = tl.full([], 0, tl.float64)
+        offset = tl.full([], 0, tl.float64)
+        row = start
+        j = tl.full([], -1, tl.int32)
+        best = MATCHED + 0 * start
+        while best >= MATCHED:
+            costs = _row_of_costs(cost, row, n, takes_part, scale, block)
+            through = costs - potential + offset
+            nearer = is_open & (through < distance)
+            distance = tl.where(nearer, through, distance)
+            before = tl.where(nearer, j, before)
+            is_least, shortest = _least(distance, is_open)
+            # Free columns first; the row rides along with the column that it is matched to.
+            known = tl.where(row_of < 0, place, MATCHED + row_of * block + place)
+            best = tl.min(tl.where(is_least, known, INTEGER_MAX), 0)
+            j = best % block
+            if best >= MATCHED:
+                row = (best - MATCHED) // block
+                is_open = is_open & (place != j)
+                matched = tl.load(cost + row * n + j).to(tl.float64) * scale
+                offset = shortest - (matched - _at(potential, place == j))
+        scanned = takes_part & ~is_open
+        potential = tl.where(scanned, potential - (shortest - distance), potential)
+        while j >= 0:
+            previous = _integer_at(before, place == j)
+            row = _integer_at(row_of, place == previous)
+            row_of = tl.where(place == j, tl.where(previous < 0, start, row), row_of)
+            j = previous
+        free = free & (place != start)
+        start = tl.min(tl.where(free, place, MATCHED), 0)
+    return row_of
+
+
+@triton.jit
+def _least(x, among):
+    """Where the least float64 is, and what.
+
+    By two int32 minima, of the high and then the low halves in an order-preserving form: a warp
+    has one instruction for such a minimum, where a float64 one takes ten shuffles.
+    """
+    bits = _ordered(tl.where(among, x, float("inf")).to(tl.int64, bitcast=True))
+    high = (bits >> 32).to(tl.int32)
+    low = bits.to(tl.int32) ^ (-0x80000000)
+    least_high = tl.min(high, 0)
+    least_low = tl.min(tl.where(high == least_high, low, INTEGER_MAX), 0)
+    least = _joined(least_high, least_low ^ (-0x80000000))
+    is_least = among & (high == least_high) & (low == least_low)
+    return is_least, _ordered(least).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _ordered(bits):
+    """Its own inverse: float64 bits to int64 of the same order."""
+    return bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF)
+
+
+@triton.jit
+def _joined(high, low):
+    return (high.to(tl.int64) << 32) | (low.to(tl.int64) & 0xFFFFFFFF)
+
+
+@triton.jit
+def _at(x, here):
+    """The float64 of the one place that is True."""
+    bits = x.to(tl.int64, bitcast=True)
+    high = _integer_at((bits >> 32).to(tl.int32), here)
+    return _joined(high, _integer_at(bits.to(tl.int32), here)).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _integer_at(x, here):
+    return tl.sum(tl.where(here, x, 0), 0)

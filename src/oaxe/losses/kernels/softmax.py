@@ -1,0 +1,126 @@
+"""Rows of logits on the GPU: one program a row. See :mod:`oaxe.losses.softmax_rows`.
+
+A row is read for its logsumexp and again for its gradient; the second time it comes from the cache.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 8192  # logits that a program holds at a time
+WARPS = 8
+
+
+def logsumexp(logits: Tensor) -> Tensor:
+    result = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
+    if len(logits):
+        _logsumexp_kernel[(len(logits),)](logits, result, *_sizes(logits), num_warps=WARPS)
+    return result
+
+
+def weigh_softmax(logits: Tensor, logsumexp: Tensor, weight: Tensor) -> None:
+    if len(logits):
+        _weigh_kernel[(len(logits),)](logits, logsumexp, weight, *_sizes(logits), num_warps=WARPS)
+
+
+def cross_entropy(
+    logits: Tensor,
+    words: Tensor,
+    counts: Tensor,
+    label_smoothing: float,
+    least_probability: float,
+    differentiate: bool,
+) -> Tensor:
+    losses = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
+    if len(logits):
+        _cross_entropy_kernel[(len(logits),)](
+            logits,
+            words,
+            counts.view(torch.uint8),
+            losses,
+            label_smoothing,
+            least_probability,
+            *_sizes(logits),
+            differentiate=differentiate,
+            num_warps=WARPS,
+        )
+    return losses
+
+
+def _sizes(logits: Tensor) -> tuple[int, int]:
+    vocab = logits.shape[1]
+    return vocab, min(BLOCK, max(128, triton.next_power_of_2(vocab)))
+
+
+@triton.jit
+def _logsumexp_kernel(logits, result, vocab, block: tl.constexpr):
+    row = tl.program_id(0)
+    logits += row.to(tl.int64) * vocab
+    logsumexp, _ = _logsumexp(logits, vocab, block)
+    tl.store(result + row, logsumexp)
+
+
+@triton.jit
+def _weigh_kernel(logits, logsumexp, weight, vocab, block: tl.constexpr):
+    row = tl.program_id(0)
+    logits += row.to(tl.int64) * vocab
+    weight = tl.load(weight + row)
+    _differentiate(logits, vocab, tl.load(logsumexp + row), weight, -1, 0.0, 0.0, block)
+
+
+@triton.jit(do_not_specialize=["label_smoothing", "least_probability"])
+def _cross_entropy_kernel(
+    logits,  # (rows, vocab); overwritten by the gradient, if that is asked for
+    words,  # (rows,) int64
+    counts,  # (rows,) uint8
+    losses,  # (rows,) float32
+    label_smoothing,
+    least_probability,
+    vocab,
+    block: tl.constexpr,
+    differentiate: tl.constexpr,
+):
+    row = tl.program_id(0)
+    logits += row.to(tl.int64) * vocab
+    word = tl.load(words + row)
+    own = tl.load(logits + word).to(tl.float32)
+    logsumexp, mean = _logsumexp(logits, vocab, block)
+    kept = (tl.load(counts + row) != 0) & (tl.exp(own - logsumexp) > least_probability)
+    loss = logsumexp - own
+    loss += tl.where(label_smoothing > 0, label_smoothing * (own - mean), 0.0)  # mean may be -inf
+    tl.store(losses + row, tl.where(kept, loss, 0.0))
+    if differentiate:
+        tl.debug_barrier()  # the own logit is read by all before one of them overwrites it
+        weight = tl.where(kept, 1.0, 0.0)
+        uniform = label_smoothing / vocab
+        _differentiate(logits, vocab, logsumexp, weight, word, 1 - label_smoothing, uniform, block)
+
+
+@triton.jit
+def _logsumexp(logits, vocab, block: tl.constexpr):
+    """And the mean, of one row."""
+    most = tl.full([], float("-inf"), tl.float32)
+    total = tl.full([], 0, tl.float32)  # of exp(logit - most)
+    sum_of_logits = tl.full([], 0, tl.float32)
+    for first in range(0, vocab, block):
+        v = first + tl.arange(0, block)
+        x = tl.load(logits + v, v < vocab, float("-inf")).to(tl.float32)
+        before = most
+        most = tl.maximum(before, tl.max(x, 0))
+        shift = tl.where(most == float("-inf"), 0.0, most)  # so far, all of them are -inf
+        total = total * tl.exp(before - shift) + tl.sum(tl.exp(x - shift), 0)
+        sum_of_logits += tl.sum(tl.where(v < vocab, x, 0.0), 0)
+    return most + tl.log(total), sum_of_logits / vocab
+
+
+@triton.jit
+def _differentiate(logits, vocab, logsumexp, weight, word, certain, uniform, block: tl.constexpr):
+    """Overwrite a row by weight * (softmax - certain at the word - uniform everywhere)."""
+    for first in range(0, vocab, block):
+        v = first + tl.arange(0, block)
+        x = tl.load(logits + v, v < vocab, float("-inf")).to(tl.float32)
+        gradient = tl.exp(x - logsumexp) - tl.where(v == word, certain, 0.0) - uniform
+        # where, not a product with 0: a row that does not count may hold NaN
+        gradient = tl.where(weight == 0, 0.0, weight * gradient)
+        tl.store(logits + v, gradient.to(logits.dtype.element_ty), v < vocab)

@@ -1,0 +1,255 @@
+"""On a CUDA device: ``pytest -m gpu``. OAXE_CAMPAIGN sets how many assignments are compared."""
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+import oaxe
+from oaxe.losses import NotFiniteError, assignment, linear_softmax
+from tests.matrices import KINDS, hard_matrices
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
+]
+CAMPAIGN = int(os.environ.get("OAXE_CAMPAIGN", "20000"))
+
+
+def matched_costs(cost: Tensor, mask: Tensor, column: Tensor) -> Tensor:
+    matched = cost.double().gather(2, column.unsqueeze(2)).squeeze(2)
+    return torch.where(mask, matched, 0).sum(1)
+
+
+def check_exact(cost: Tensor, mask: Tensor, with_scipy: int) -> None:
+    """On the GPU against float64 on the CPU; the first few against scipy as well."""
+    n = cost.shape[1]
+    column = oaxe.linear_assignment(cost.cuda(), mask.cuda()).cpu()
+    place = torch.arange(n)
+    assert torch.equal(column.sort(dim=1).values, place.expand_as(column))
+    assert (column == place)[~mask].all()
+    largest = torch.where(mask[:, :, None] & mask[:, None, :], cost.double().abs(), 0)
+    rounding = 1e-14 * n * largest.flatten(1).amax(1) if n else torch.zeros(len(cost))
+    ours = matched_costs(cost, mask, column)
+    best = matched_costs(cost, mask, oaxe.linear_assignment(cost, mask))
+    assert (ours <= best + rounding).all()
+    for row in range(min(with_scipy, len(cost))):
+        places = mask[row].nonzero().flatten()
+        inner = cost[row].double()[places][:, places].numpy()
+        theirs = inner[linear_sum_assignment(inner)].sum()
+        assert float(ours[row]) <= theirs + float(rounding[row])
+
+
+def random_masks(rng: np.random.Generator, batch: int, n: int, turn: int) -> Tensor:
+    """By turns: all places, prefixes, any."""
+    if turn % 3 == 0:
+        return torch.ones(batch, n, dtype=torch.bool)
+    if turn % 3 == 1:
+        lengths = torch.from_numpy(rng.integers(0, n + 1, size=(batch, 1)))
+        return torch.arange(n) < lengths
+    return torch.from_numpy(rng.random((batch, n)) < 0.7)
+
+
+def test_assignment_campaign() -> None:
+    """Random and adversarial problems, most of them short; every class of sizes comes up."""
+    rng = np.random.default_rng(0)
+    solved = turn = 0
+    while solved < CAMPAIGN:
+        longest = 1024 if turn % 100 == 99 else 200 if turn % 10 == 9 else 40
+        n = int(rng.integers(0, longest + 1))
+        batch = int(np.clip(4e5 / max(n, 1) ** 2, 2, 1000))
+        cost = hard_matrices(KINDS[turn % len(KINDS)], rng, batch, n)
+        dtype = [torch.float32, torch.float64, torch.bfloat16][turn % 5 % 3]
+        mask = random_masks(rng, batch, n, turn)
+        check_exact(torch.from_numpy(cost).to(dtype), mask, with_scipy=2)
+        solved += batch
+        turn += 1
+    oaxe.check_costs()
+
+
+@pytest.mark.parametrize("n", [32, 33, 64, 65, 128, 129, 256, 257, 512, 513, 1023, 1024])
+def test_assignment_at_the_borders_of_the_classes(n: int) -> None:
+    cost = torch.randn(3, n, n)
+    mask = torch.arange(n) < torch.tensor([[n], [n // 2], [n // 2 + 1]])
+    check_exact(cost, mask, with_scipy=3)
+
+
+def test_longer_than_the_kernel_takes() -> None:
+    check_exact(torch.randn(1, 1_100, 1_100), torch.ones(1, 1_100, dtype=torch.bool), with_scipy=1)
+
+
+def test_assignment_is_deterministic() -> None:
+    cost = torch.randn(500, 60, 60, device="cuda").round()
+    first = oaxe.linear_assignment(cost)
+    assert all(torch.equal(oaxe.linear_assignment(cost), first) for _ in range(5))
+
+
+def test_nothing_waits_for_the_device() -> None:
+    hidden, weight, target = linear_example(torch.bfloat16)
+    oaxe.linear_oaxe_loss(hidden, weight, target)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        oaxe.linear_assignment(torch.randn(8, 40, 40, device="cuda"))
+        loss = oaxe.linear_oaxe_loss(hidden, weight, target, truncation=0.1, label_smoothing=0.1)
+        loss = loss + oaxe.linear_axe_loss(hidden, weight, target, blank=0)
+        torch.autograd.grad(loss, [hidden, weight])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_costs_that_are_not_finite_are_named_later() -> None:
+    cost = torch.randn(20, 9, 9, device="cuda")
+    cost[3, 0, 8], cost[17, 8, 0] = torch.nan, torch.inf
+    column = oaxe.linear_assignment(cost)
+    assert column[3].tolist() == list(range(9))  # also waits for the device
+    with pytest.raises(NotFiniteError, match=r"2 batch rows of a call before.*: 3, 17"):
+        oaxe.linear_assignment(cost[:1])
+    oaxe.linear_assignment(cost)
+    with pytest.raises(NotFiniteError, match=": 3, 17"):
+        oaxe.check_costs()
+    oaxe.check_costs()
+
+
+def test_assignment_in_a_cuda_graph() -> None:
+    cost, other = torch.randn(2, 50, 70, 70, device="cuda")
+    expected = oaxe.linear_assignment(other)
+    given = cost.clone()
+    oaxe.linear_assignment(given)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        column = oaxe.linear_assignment(given)
+    given.copy_(other)
+    graph.replay()
+    assert torch.equal(column, expected)
+
+
+def test_operators_are_registered_correctly() -> None:
+    cost, mask = torch.randn(3, 5, 5, device="cuda"), torch.rand(3, 5, device="cuda") < 0.7
+    torch.library.opcheck(assignment._linear_assignment, (cost, mask))
+    torch.library.opcheck(assignment._linear_assignment, (cost, None))
+
+
+def linear_example(dtype: torch.dtype, vocab: int = 5_000) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator("cuda").manual_seed(3)
+    hidden = torch.randn(40, 30, 64, device="cuda", generator=generator).to(dtype)
+    weight = (0.3 * torch.randn(vocab, 64, device="cuda", generator=generator)).to(dtype)
+    target = torch.randint(vocab, (40, 30), device="cuda", generator=generator)
+    lengths = torch.randint(1, 31, (40, 1), device="cuda", generator=generator)
+    target = target.masked_fill(torch.arange(30, device="cuda") >= lengths, -100)
+    return hidden.requires_grad_(), weight.requires_grad_(), target
+
+
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("xe", {}),
+    ("xe", {"label_smoothing": 0.1}),
+    ("oaxe", {}),
+    ("oaxe", {"truncation": 1e-3, "label_smoothing": 0.1}),
+    ("axe", {"blank": 0}),
+]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_losses_no_further_off_than_plain_ones(
+    name: str,
+    options: dict[str, Any],
+    dtype: torch.dtype,
+    reduction: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(linear_softmax.CHUNK_BYTES, "cuda", 500 * 5_000 * dtype.itemsize)
+    hidden, weight, target = linear_example(dtype)
+    ours, plain = getattr(oaxe, f"linear_{name}_loss"), getattr(oaxe, f"{name}_loss")
+    inputs = hidden, weight
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    options = options | {"reduction": reduction}
+    results = {
+        "exact": (plain(F.linear(*exact), target, **options).sum(), exact),
+        "plain": (plain(F.linear(*inputs), target, **options).sum(), inputs),
+        "ours": (ours(*inputs, target, **options).sum(), inputs),
+    }
+    error: dict[str, list[float]] = {"plain": [], "ours": []}
+    right = [results["exact"][0], *torch.autograd.grad(*results["exact"])]
+    for who, errors in error.items():
+        found = [results[who][0], *torch.autograd.grad(*results[who])]
+        for one, other in zip(found, right, strict=True):
+            errors.append(float((one.double() - other).norm() / other.norm()))
+    little = {8: 1e-12, 4: 1e-5, 2: 2e-3}[dtype.itemsize]
+    for off, plainly in zip(error["ours"], error["plain"], strict=True):
+        assert off <= 1.2 * plainly + little, error
+
+
+@pytest.mark.parametrize("vocab", [1, 999, 40_000, 130_001])
+def test_vocabularies_of_any_size(vocab: int) -> None:
+    hidden, weight, target = linear_example(torch.bfloat16, vocab)
+    ours = oaxe.linear_xe_loss(hidden, weight, target, label_smoothing=0.1)
+    plain = oaxe.xe_loss(F.linear(hidden, weight), target, label_smoothing=0.1)
+    torch.testing.assert_close(ours, plain, atol=1e-4, rtol=1e-4)
+    for one, other in zip(
+        torch.autograd.grad(ours, [hidden, weight]),
+        torch.autograd.grad(plain, [hidden, weight]),
+        strict=True,
+    ):
+        assert (one - other).norm() <= 0.02 * other.norm() + 1e-6
+
+
+@pytest.mark.parametrize("name", ["xe", "oaxe", "axe"])
+def test_compiled_without_a_graph_break(name: str) -> None:
+    hidden, weight, target = linear_example(torch.float32)
+    options = {"blank": 0} if name == "axe" else {}
+
+    def step(hidden: Tensor, weight: Tensor) -> Tensor:
+        result: Tensor = getattr(oaxe, f"linear_{name}_loss")(2 * hidden, weight, target, **options)
+        return result
+
+    torch.compiler.reset()
+    compiled = torch.compile(step, fullgraph=True)(hidden, weight)
+    expected = step(hidden, weight)
+    torch.testing.assert_close(compiled, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(compiled, weight), torch.autograd.grad(expected, weight)
+    )
+
+
+def test_memory_stays_far_below_that_of_the_logits() -> None:
+    hidden = torch.randn(64, 512, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(32_000, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    target = torch.randint(32_000, (64, 512), device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    oaxe.linear_oaxe_loss(hidden, weight, target).backward()  # type: ignore[no-untyped-call]
+    used = torch.cuda.max_memory_allocated() - before
+    assert used < 0.7 * target.numel() * len(weight) * 2
+
+
+def test_trains_like_the_plain_loss() -> None:
+    """The same small model in float32, step by step: both ways follow the same loss curve."""
+    torch.manual_seed(0)
+    vocab, dim = 200, 32
+    target = torch.randint(vocab, (64, 12), device="cuda")
+    start = torch.randn(64, 12, dim, device="cuda"), torch.randn(vocab, dim, device="cuda")
+    curves = []
+    for linear in (False, True):
+        parameters = [x.clone().requires_grad_() for x in start]
+        optimizer = torch.optim.Adam(parameters, lr=0.02)
+        curve = []
+        for _ in range(100):
+            optimizer.zero_grad()
+            if linear:
+                hidden, weight = parameters
+                loss = oaxe.linear_oaxe_loss(hidden, weight, target, label_smoothing=0.1)
+            else:
+                logits = F.linear(*parameters)
+                loss = oaxe.oaxe_loss(logits, target, label_smoothing=0.1)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            curve.append(loss.detach())
+        curves.append(torch.stack(curve).tolist())
+    assert curves[0][-1] < 0.7 * curves[0][0]
+    assert curves[1] == pytest.approx(curves[0], rel=0.02)

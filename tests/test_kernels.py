@@ -1,0 +1,140 @@
+"""The Triton kernels, small: compiled where there is a GPU, else in Triton's interpreter."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from oaxe.losses import softmax_rows
+from oaxe.losses.axe import _monotone_alignment
+from tests.matrices import KINDS, hard_matrices
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+
+from oaxe.losses.kernels import alignment, assignment, softmax
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def solve(cost: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    marks = torch.zeros(len(cost), dtype=torch.uint8, device=DEVICE)
+    given = None if mask is None else mask.to(DEVICE)
+    return assignment.solve(cost.to(DEVICE), given, marks).cpu(), marks.cpu()
+
+
+def check_best(cost: Tensor, mask: Tensor, column: Tensor) -> None:
+    """Each a permutation, the identity outside of the mask, and as good as scipy's."""
+    n = cost.shape[1]
+    assert torch.equal(column.sort(dim=1).values, torch.arange(n).expand_as(column))
+    for costs, takes_part, ours in zip(cost.double(), mask, column, strict=True):
+        places = takes_part.nonzero().flatten()
+        assert (ours == torch.arange(n))[~takes_part].all()
+        inner = costs[places][:, places].numpy()
+        best = inner[linear_sum_assignment(inner)].sum()
+        total = float(costs[places, ours[places]].sum())
+        assert total <= best + 1e-14 * n * np.abs(inner).max(initial=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_assignment_of_hard_matrices(kind: str, dtype: torch.dtype) -> None:
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 7):
+        cost = torch.from_numpy(hard_matrices(kind, rng, 2, n)).to(dtype)
+        column, marks = solve(cost)
+        check_best(cost, torch.ones(2, n, dtype=torch.bool), column)
+        assert not marks.any()
+
+
+@pytest.mark.parametrize("n", [31, 32, 33, 70])
+def test_assignment_in_every_size_class(n: int) -> None:
+    """Short sentences in a wide batch: each is solved by exactly one of the launches."""
+    lengths = torch.tensor([0, 1, min(n, 17), n])
+    mask = torch.arange(n) < lengths.unsqueeze(1)
+    cost = torch.randn(4, n, n)
+    cost[3] -= 4 * torch.eye(n)[torch.randperm(n)]  # an easy one: the interpreter is slow
+    column, _ = solve(torch.where(mask.unsqueeze(1), cost, torch.nan), mask)
+    check_best(cost, mask, column)
+
+
+def test_assignment_under_scattered_masks() -> None:
+    mask = torch.rand(5, 9) < 0.6
+    mask[0] = False
+    cost = torch.randn(5, 9, 9)
+    garbage = torch.where(mask[:, :, None] & mask[:, None, :], cost, torch.inf)
+    column, marks = solve(garbage, mask)
+    check_best(cost, mask, column)
+    assert not marks.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_assignment_marks_what_is_not_finite(bad: float, dtype: torch.dtype) -> None:
+    cost = torch.randn(3, 4, 4).to(dtype)
+    cost[1, 0, 3] = bad
+    column, marks = solve(cost)
+    assert marks.tolist() == [0, 1, 0]
+    assert column[1].tolist() == [0, 1, 2, 3]
+    check_best(cost[::2], torch.ones(2, 4, dtype=torch.bool), column[::2])
+
+
+def test_assignment_near_the_end_of_float64() -> None:
+    cost = torch.full((2, 5, 5), 1e308, dtype=torch.float64)
+    cost[:, :, ::2] *= -1
+    cost[1].diagonal().fill_(-1.5e308)
+    assert solve(cost)[0][1].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("n", "m", "delta"), [(4, 5, 1.0), (6, 3, 2.5), (0, 4, 1.0), (3, 1, 1.0), (35, 40, 0.5)]
+)
+def test_alignment_equals_the_one_in_torch(n: int, m: int, delta: float) -> None:
+    words, blanks = 3 * torch.rand(3, m, n), 3 * torch.rand(3, m)
+    counts = torch.randint(n + 1, (3,)), torch.randint(m + 1, (3,))
+    counts[0][0], counts[1][0] = n, m
+    expected = _monotone_alignment(words, blanks, *counts, delta)
+    n_targets, n_predictions = (x.to(DEVICE) for x in counts)
+    found = alignment.align(words.to(DEVICE), blanks.to(DEVICE), n_targets, n_predictions, delta)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert torch.equal(ours.cpu(), theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocab", [1, 50, 128, 300])
+def test_rows_of_logits(vocab: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax, "BLOCK", 128)  # several blocks a row
+    logits = (3 * torch.randn(6, vocab)).to(dtype).to(DEVICE)
+    logits[0, : min(128, vocab - 1)] = -torch.inf
+    words = torch.randint(vocab, (6,), device=DEVICE)
+    words[0] = vocab - 1
+    counts = torch.tensor([True, True, False, True, True, True], device=DEVICE)
+    expected = softmax_rows.logsumexp(logits)
+    torch.testing.assert_close(softmax.logsumexp(logits), expected)
+    tolerance: dict[str, Any] = {"atol": 1e-6, "rtol": 1e-5} if dtype == torch.float32 else {}
+    weight = torch.randn(6, device=DEVICE)
+    ours, theirs = logits.clone(), logits.clone()
+    softmax.weigh_softmax(ours, expected, weight)
+    softmax_rows.weigh_softmax(theirs, expected, weight)
+    torch.testing.assert_close(ours, theirs, **tolerance)
+    for smoothing, least, differentiate in ((0.0, -1.0, True), (0.1, 0.02, True), (0.1, -1, False)):
+        if smoothing:
+            logits = logits.clamp(min=-9)  # the mean of the logits must be finite
+        options = words, counts, smoothing, least, differentiate
+        ours, theirs = logits.clone(), logits.clone()
+        torch.testing.assert_close(
+            softmax.cross_entropy(ours, *options), softmax_rows.cross_entropy(theirs, *options),
+            atol=1e-5, rtol=1e-5,
+        )  # fmt: skip
+        torch.testing.assert_close(ours, theirs, **tolerance)
+        assert differentiate != torch.equal(ours, logits)
+
+
+def test_rows_that_do_not_count_may_hold_anything() -> None:
+    logits = torch.full((1, 5), torch.nan, device=DEVICE)
+    word, counts = torch.zeros(1, dtype=torch.long, device=DEVICE), torch.zeros(1, device=DEVICE)
+    assert softmax.cross_entropy(logits, word, counts.bool(), 0.1, -1.0, True).tolist() == [0]
+    assert logits.tolist() == [[0] * 5]
