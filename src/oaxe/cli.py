@@ -285,6 +285,53 @@ def losses(
 
 
 @bench.command()
+def assignment(
+    repeats: Annotated[int, typer.Option(min=1, help="Timed rounds of each solver.")] = 15,
+    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
+    json: JsonPath = None,
+) -> None:
+    """Matching on a GPU: ours, the scipy loop, and peers that are installed."""
+    from rich.console import Console
+
+    check_parent(json)
+
+    from oaxe.bench.gpu_assignment import run
+
+    run(repeats=repeats, seed=seed, json_path=json, console=Console())
+
+
+@bench.command()
+def step(
+    tokens: Annotated[int, typer.Option(min=1, help="Target tokens in the batch.")] = 131_072,
+    vocab: Annotated[int, typer.Option(min=100, help="Vocabulary.")] = 32_000,
+    size: Annotated[str, typer.Option(help="Of the Transformer, such as base or big.")] = "base",
+    repeats: Annotated[int, typer.Option(min=1, help="Timed steps of each loss.")] = 10,
+    compiled: Annotated[
+        bool, typer.Option("--compile/--eager", help="torch.compile on the model.")
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
+    json: JsonPath = None,
+) -> None:
+    """A training step on a GPU in bfloat16: plain cross entropy against our losses."""
+    from rich.console import Console
+
+    check_parent(json)
+
+    from oaxe.bench.gpu_step import run
+
+    run(
+        tokens=tokens,
+        vocab=vocab,
+        size=size,
+        repeats=repeats,
+        compiled=compiled,
+        seed=seed,
+        json_path=json,
+        console=Console(),
+    )
+
+
+@bench.command()
 def training(
     configuration: Annotated[Path, typer.Argument(help="YAML file of `oaxe train`.")],
     changes: Overrides = None,

@@ -15,7 +15,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from oaxe.bench.matching_peers import Problems, installed_peers
-from oaxe.bench.timing import Timing, environment, take_turns
+from oaxe.bench.timing import Timing, environment, take_turns, wall_clock
 from oaxe.losses import assignment_backend, linear_assignment, oaxe_loss, xe_loss
 
 OURS = "oaxe.linear_assignment"
@@ -98,12 +98,7 @@ def bench_step(steps: int, seed: int, console: Console) -> dict[str, Any]:
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     vocab, dim = 8_000, 256
-    lengths = text_lengths(rng, STEP_PADDED * 8)
-    middle = int(np.searchsorted(lengths, np.median(lengths)))
-    lengths = lengths[middle:][: STEP_PADDED // lengths[middle]]
-    target = torch.full((len(lengths), max(lengths)), -100)
-    for row, length in zip(target, lengths, strict=True):
-        row[:length] = torch.from_numpy(zipf_words(rng, length, vocab))
+    target = sentences_of_like_length(rng, STEP_PADDED, vocab)
     source = target.clamp(min=0).roll(1, dims=1)
     model = SmallTransformer(vocab, dim)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
@@ -142,11 +137,15 @@ def bench_step(steps: int, seed: int, console: Console) -> dict[str, Any]:
 
 
 def measure(
-    contenders: dict[str, Callable[[], object]], repeats: int, what: str, console: Console
+    contenders: dict[str, Callable[[], object]],
+    repeats: int,
+    what: str,
+    console: Console,
+    clock: Callable[[Callable[[], object]], float] = wall_clock,
 ) -> dict[str, Timing]:
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for name, duration in track(
-        take_turns(contenders, repeats),
+        take_turns(contenders, repeats, clock),
         description=what,
         total=repeats * len(contenders),
         console=console,
@@ -172,6 +171,17 @@ def text_lengths(rng: np.random.Generator, tokens: int) -> list[int]:
         lengths = np.concatenate([lengths, drawn.clip(1, 200)])
     enough = int(np.searchsorted(lengths.cumsum(), tokens)) + 1
     return sorted(lengths[:enough].tolist())
+
+
+def sentences_of_like_length(rng: np.random.Generator, places: int, vocab: int) -> Tensor:
+    """Targets from the middle of the lengths, padded with -100, in about so many places."""
+    lengths = text_lengths(rng, places * 8)
+    middle = int(np.searchsorted(lengths, np.median(lengths)))
+    lengths = lengths[middle:][: places // lengths[middle]]
+    target = torch.full((len(lengths), max(lengths)), -100)
+    for row, length in zip(target, lengths, strict=True):
+        row[:length] = torch.from_numpy(zipf_words(rng, length, vocab))
+    return target
 
 
 def costs_like_a_nat(rng: np.random.Generator, n: int) -> np.ndarray:

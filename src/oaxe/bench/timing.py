@@ -21,20 +21,28 @@ class Timing:
 
     @property
     def spread(self) -> str:
-        return f"{min(self.seconds) * 1e3:.0f}-{max(self.seconds) * 1e3:.0f}"
+        low, high = min(self.seconds) * 1e3, max(self.seconds) * 1e3
+        digits = 0 if low >= 10 else 3
+        return f"{low:.{digits}f}-{high:.{digits}f}"
+
+
+def wall_clock(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
 
 
 def take_turns(
-    contenders: dict[str, Callable[[], object]], repeats: int
+    contenders: dict[str, Callable[[], object]],
+    repeats: int,
+    clock: Callable[[Callable[[], object]], float] = wall_clock,
 ) -> Iterator[tuple[str, float]]:
     """Run every contender once to warm up, then in turns; yields name and seconds of each run."""
     for run in contenders.values():
         run()
     for _ in range(repeats):
         for name, run in contenders.items():
-            start = time.perf_counter()
-            run()
-            yield name, time.perf_counter() - start
+            yield name, clock(run)
 
 
 def environment() -> dict[str, str | int]:
