@@ -21,8 +21,10 @@ def align(
     skipped = n_targets.new_zeros(batch, n, dtype=torch.uint8)
     blank = n_targets.new_zeros(batch, m, dtype=torch.uint8)
     moves = n_targets.new_empty(batch, n + m + 1, n + 1, dtype=torch.uint8)
+    if batch == 0:
+        return place, skipped.view(torch.bool), blank.view(torch.bool)
     block = triton.next_power_of_2(n + 1)
-    if batch:
+    with torch.cuda.device_of(word_cost):
         _align[(batch,)](
             word_cost.contiguous(),
             blank_cost.contiguous(),

@@ -14,13 +14,13 @@ WARPS = 8
 
 def logsumexp(logits: Tensor) -> Tensor:
     result = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-    if len(logits):
+    with torch.cuda.device_of(logits):
         _logsumexp_kernel[(len(logits),)](logits, result, *_sizes(logits), num_warps=WARPS)
     return result
 
 
 def weigh_softmax(logits: Tensor, logsumexp: Tensor, weight: Tensor) -> None:
-    if len(logits):
+    with torch.cuda.device_of(logits):
         _weigh_kernel[(len(logits),)](logits, logsumexp, weight, *_sizes(logits), num_warps=WARPS)
 
 
@@ -33,7 +33,7 @@ def cross_entropy(
     differentiate: bool,
 ) -> Tensor:
     losses = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-    if len(logits):
+    with torch.cuda.device_of(logits):
         _cross_entropy_kernel[(len(logits),)](
             logits,
             words,
