@@ -87,7 +87,7 @@ def _(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def _logsumexp_backward(
     gradient: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, logsumexp: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    of = Gradients(hidden, weight)
+    of = Gradients(hidden, weight, bias)
     for some, logits in _chunks(hidden, weight, bias):
         _rows(logits).weigh_softmax(logits, logsumexp[some], gradient[some])
         of.add(some, logits)
@@ -98,7 +98,7 @@ def _logsumexp_backward(
 def _(
     gradient: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, logsumexp: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _like_gradients(hidden, weight)
+    return _like_gradients(hidden, weight, bias)
 
 
 def _remember_logsumexp(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -155,7 +155,7 @@ def _cross_entropy(
     differentiate: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     losses = at_least_float32(hidden.new_empty(0)).new_empty(len(hidden))
-    of = Gradients(hidden, weight) if differentiate else None
+    of = Gradients(hidden, weight, bias) if differentiate else None
     for some, logits in _chunks(hidden, weight, bias):
         losses[some] = _rows(logits).cross_entropy(
             logits, words[some], counts[some], label_smoothing, least_probability, differentiate
@@ -178,7 +178,7 @@ def _(
     differentiate: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     losses = at_least_float32(hidden.new_empty(len(hidden)))
-    gradients = _like_gradients(hidden, weight) if differentiate else _no_gradients(losses)
+    gradients = _like_gradients(hidden, weight, bias) if differentiate else _no_gradients(losses)
     return losses.new_empty(()), losses, *gradients
 
 
@@ -206,10 +206,9 @@ _cross_entropy.register_autograd(_scale_gradients, setup_context=_remember_gradi
 class Gradients:
     """Of hidden states, weight and bias, added up over chunks of d loss / d logits."""
 
-    def __init__(self, hidden: Tensor, weight: Tensor) -> None:
+    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         self.inputs = hidden, weight
-        self.hidden = torch.empty_like(hidden, memory_format=torch.contiguous_format)
-        _, self.weight, self.bias = _like_gradients(hidden, weight)
+        self.hidden, self.weight, self.bias = _like_gradients(hidden, weight, bias)
         self.weight.zero_()
         self.bias.zero_()
 
@@ -218,13 +217,21 @@ class Gradients:
         hidden, weight = self.inputs
         torch.mm(logits, weight, out=self.hidden[some])
         self.weight += _product(logits.T, hidden[some], self.weight.dtype)
-        self.bias += logits.sum(0, dtype=self.bias.dtype)
+        if len(self.bias):
+            self.bias += logits.sum(0, dtype=self.bias.dtype)
 
 
-def _like_gradients(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    vocab, dim = weight.shape
-    at_least = at_least_float32(hidden.new_empty(0))  # sums over many tokens
-    return hidden.new_empty(hidden.shape), at_least.new_empty(vocab, dim), at_least.new_empty(vocab)
+def _like_gradients(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Empty tensors for the gradients; those that sum over many tokens are float32 or better."""
+    at_least = at_least_float32(hidden.new_empty(0))
+    of_weight = at_least.new_empty(weight.shape)
+    return (
+        hidden.new_empty(hidden.shape),
+        of_weight,
+        at_least.new_empty(0 if bias is None else len(bias)),
+    )
 
 
 def _no_gradients(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -244,6 +251,7 @@ def _chunks(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tup
     """Slices of the tokens, each with its logits, ``(chunk, vocab)``, to be overwritten."""
     row_bytes = max(1, len(weight)) * hidden.element_size()
     size = max(1, CHUNK_BYTES.get(hidden.device.type, 2**24) // row_bytes)
+    size = size // 1024 * 1024 or size  # whole tiles of the products
     for start in range(0, len(hidden), size):
         some = slice(start, start + size)
         yield some, F.linear(hidden[some], weight, bias)
