@@ -8,9 +8,11 @@ practice it is a thirtieth of that at worst, and mostly nothing: distances are d
 and a path is only ever compared with others.)
 
 Sentences fall into classes by their length. There is a launch for each class that the padded width
-allows, longest first; a program whose sentence is of another class leaves at once. So the host
-need not know any length, and nothing is compiled for a new shape.
+allows, the longest first and beside the others; a program whose sentence is of another class leaves
+at once. So the host need not know any length, and nothing is compiled for a new shape.
 """
+
+from functools import cache, partial
 
 import torch
 import triton
@@ -19,7 +21,7 @@ from torch import Tensor
 
 LONGEST = 1024
 WARPS = {32: 1, 64: 1, 128: 1, 256: 1, 512: 4, 1024: 8}  # of a class, by its longest sentence
-SHORTEST_CLASS = min(WARPS)
+SHORTEST = min(WARPS)
 MATCHED = tl.constexpr(1 << 20)  # above all numbers of free columns
 INTEGER_MAX = tl.constexpr(0x7FFFFFFF)
 
@@ -35,25 +37,35 @@ def solve(cost: Tensor, mask: Tensor | None, not_finite: Tensor) -> Tensor:
     if column.numel() == 0:
         return column
     cost = cost.contiguous()
-    number = tl.float64 if cost.dtype == torch.float64 else tl.float32
-    places = None if mask is None else mask.contiguous().view(torch.uint8)
+    places = cost if mask is None else mask.contiguous().view(torch.uint8)
+    launch = partial(
+        _solve[(batch,)],
+        cost,
+        places,
+        column,
+        not_finite,
+        n,
+        scale=2.0**-8,  # sums must stay finite
+        number=tl.float64 if cost.dtype == torch.float64 else tl.float32,
+        masked=mask is not None,
+    )
+    classes = [size for size in sorted(WARPS, reverse=True) if size < 2 * n or size == SHORTEST]
+    # A few long sentences leave most of the GPU idle: the others need not wait for them.
+    beside = _second_stream(cost.device) if cost.is_cuda and len(classes) > 1 else None
     with torch.cuda.device_of(cost):
-        for longest in sorted(WARPS, reverse=True):
-            if longest < 2 * n or longest == SHORTEST_CLASS:
-                _solve[(batch,)](
-                    cost,
-                    cost if places is None else places,
-                    column,
-                    not_finite,
-                    n,
-                    scale=2.0**-8,  # sums must stay finite
-                    number=number,
-                    masked=places is not None,
-                    block=longest,
-                    shortest=longest == SHORTEST_CLASS,
-                    num_warps=WARPS[longest],
-                )
+        if beside is not None:
+            beside.wait_stream(torch.cuda.current_stream())
+        for size in classes:
+            with torch.cuda.stream(beside if size == classes[0] else None):
+                launch(block=size, shortest=size == SHORTEST, num_warps=WARPS[size])
+        if beside is not None:
+            torch.cuda.current_stream().wait_stream(beside)
     return column
+
+
+@cache
+def _second_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 @triton.jit(do_not_specialize=["n"])
