@@ -9,6 +9,7 @@ autocast they are cast as in F.linear. There is no second derivative.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from oaxe.losses.arguments import Reduction, at_least_float32, check_targets, reduce
@@ -115,7 +116,7 @@ def linear_best_places(
 def sentence_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, words: Tensor) -> Tensor:
     """``(batch, place, word)``: logits of each sentence's own words, in float32 or better."""
     with torch.autocast(hidden.device.type, enabled=False):
-        embedded = at_least_float32(weight[words])  # (batch, word, dim)
+        embedded = at_least_float32(F.embedding(words, weight))  # (batch, word, dim)
         scores = at_least_float32(hidden) @ embedded.transpose(1, 2)
     return scores if bias is None else scores + bias[words].unsqueeze(1)
 
@@ -165,7 +166,7 @@ def _token_losses(
 ) -> Tensor:
     """``(batch, length)``. Each may be weighed later, so gradients are found going backward."""
     logsumexp = linear_logsumexp(hidden, weight, bias)
-    own = _dot(hidden, weight[words], None if bias is None else bias[words])
+    own = _dot(hidden, F.embedding(words, weight), None if bias is None else bias[words])
     losses = logsumexp - own
     if label_smoothing > 0:  # the mean of the logits is the logit of the mean embedding
         middle = at_least_float32(weight).mean(0), None if bias is None else bias.mean()
