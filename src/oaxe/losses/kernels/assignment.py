@@ -98,11 +98,13 @@ def _solve(
         if masked:
             takes_part = tl.load(mask + place, takes_part, 0) != 0
         finite = _all_finite(cost, mask, n, extent, takes_part, masked, block)
-        row_of, potential, free = _reduce_and_match(
+        row_of, row_potential, potential, free = _reduce_and_match(
             cost, mask, n, extent, takes_part, scale, number, masked, block
         )
         free = free & finite
-        row_of = _augment(cost, n, takes_part, row_of, potential, free, scale, number, block)
+        row_of = _augment(
+            cost, n, takes_part, row_of, row_potential, potential, free, scale, number, block
+        )
         if not finite:
             tl.store(not_finite + sentence, 1)
         row = tl.where(takes_part & finite, row_of, place)
@@ -147,6 +149,7 @@ def _reduce_and_match(
     own_cost = cost + tl.where(takes_part, place, 0)  # never outside, so loads need no mask
     row_of = tl.full([block], -1, tl.int32)  # the row matched to a column
     free = takes_part  # rows without a column
+    row_potential = tl.zeros([block], number)
     potential = tl.full([block], float("inf"), number)  # of the columns
     first_row = tl.zeros([block], tl.int32)  # of each column's minimum
     for i in range(extent):
@@ -154,7 +157,8 @@ def _reduce_and_match(
         counts = takes_part
         if masked:
             counts = takes_part & (tl.load(mask + i) != 0)
-        is_least, least = _least(costs, takes_part)
+        is_least, least = _least(tl.where(takes_part, costs, float("inf")))
+        row_potential = tl.where(place == i, least, row_potential)
         reduced = costs - least
         lower = counts & (reduced < potential)
         first_row = tl.where(lower, i, first_row)
@@ -172,7 +176,7 @@ def _reduce_and_match(
             free = free & (place != i)
         pair = tl.where(first_row == i, MATCHED, pair)
         best = tl.min(pair, 0)
-    return row_of, tl.where(takes_part, potential, 0.0), free
+    return row_of, row_potential, tl.where(takes_part, potential, 0.0), free
 
 
 @triton.jit
@@ -181,22 +185,32 @@ def _augment(
     n,
     takes_part,
     row_of,
+    row_potential,
     potential,
     free,
     scale: tl.constexpr,
     number: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Match every free row along a shortest path to a free column."""
+    """Match every free row along a shortest path to a free column.
+
+    Distances are of reduced costs, so none is below that of the column scanned last. That is made
+    sure of, where rounding says otherwise: numbers that are not negative are ordered as their bits.
+    """
     place = tl.arange(0, block)
     own_cost = cost + tl.where(takes_part, place, 0)
     start = tl.min(tl.where(free, place, MATCHED), 0)
     while start < MATCHED:
-        distance = tl.full([block], float("inf"), number)
+        distance = tl.full([block], float("inf"), number)  # of the columns not scanned yet
+        scanned = tl.full([block], float("inf"), number)  # of the others
         before = tl.full([block], -1, tl.int32)  # the column before, on the path; -1: the start
-        is_open = takes_part
+        # Minus infinity closes a column: nothing is near it.
+        still_open = tl.where(takes_part, potential, float("-inf"))
+        # Of the row matched to a column; the potentials of the two add up to the cost.
+        matched = tl.load(cost + tl.where(row_of < 0, 0, row_of) * n + tl.where(takes_part, place, 0))
+        of_row = matched.to(number) * scale - potential
         shortest = tl.full([], 0, number)
-        offset = tl.full([], 0, number)
+        offset = -_at(row_potential, place == start)
         row = start
         j = tl.full([], -1, tl.int32)
         # Free columns come first; the row rides along with the column that it is matched to.
@@ -204,20 +218,21 @@ def _augment(
         best = MATCHED + 0 * start
         while best >= MATCHED:
             costs = tl.load(own_cost + row * n).to(number) * scale
-            through = costs - potential + offset
-            nearer = is_open & (through < distance)
+            through = tl.maximum(costs + (offset - still_open), shortest)
+            nearer = through < distance
             distance = tl.where(nearer, through, distance)
             before = tl.where(nearer, j, before)
-            is_least, shortest = _least(distance, is_open)
+            is_least, shortest = _least_of_positive(distance)
             best = tl.min(tl.where(is_least, rank, INTEGER_MAX), 0)
             j = best % block
             if best >= MATCHED:
+                here = place == j
                 row = (best - MATCHED) // block
-                is_open = is_open & (place != j)
-                matched = tl.load(cost + row * n + j).to(number) * scale
-                offset = shortest - (matched - _at(potential, place == j))
-        scanned = takes_part & ~is_open
-        potential = tl.where(scanned, potential - (shortest - distance), potential)
+                offset = shortest - _at(of_row, here)
+                scanned = tl.where(here, shortest, scanned)
+                distance = tl.where(here, float("inf"), distance)
+                still_open = tl.where(here, float("-inf"), still_open)
+        potential = tl.where(scanned < float("inf"), potential - (shortest - scanned), potential)
         while j >= 0:
             previous = _integer_at(before, place == j)
             row = _integer_at(row_of, place == previous)
@@ -229,26 +244,41 @@ def _augment(
 
 
 @triton.jit
-def _least(x, among):
-    """Where the least number is, and what.
-
-    By int32 minima of an order-preserving form, for float64 of the high and then the low halves: a
-    warp has one instruction for such a minimum, where that of a float takes five shuffles.
-    """
-    x = tl.where(among, x, float("inf"))
+def _least(x):
+    """Where the least number is, and what."""
     if x.dtype == tl.float32:
-        order = _ordered(x.to(tl.int32, bitcast=True))
-        least = tl.min(order, 0)
-        return among & (order == least), _ordered(least).to(tl.float32, bitcast=True)
+        is_least, least = _least_of_integers(_ordered(x.to(tl.int32, bitcast=True)))
+        return is_least, _ordered(least).to(tl.float32, bitcast=True)
     else:  # noqa: RET505
-        order = _ordered(x.to(tl.int64, bitcast=True))
-        high = (order >> 32).to(tl.int32)
-        low = order.to(tl.int32) ^ (-0x80000000)
+        is_least, least = _least_of_integers(_ordered(x.to(tl.int64, bitcast=True)))
+        return is_least, _ordered(least).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _least_of_positive(x):
+    """The same, where none is negative."""
+    if x.dtype == tl.float32:
+        is_least, least = _least_of_integers(x.to(tl.int32, bitcast=True))
+        return is_least, least.to(tl.float32, bitcast=True)
+    else:  # noqa: RET505
+        is_least, least = _least_of_integers(x.to(tl.int64, bitcast=True))
+        return is_least, least.to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _least_of_integers(x):
+    """A warp has one instruction for the minimum of int32, where that of a float takes five
+    shuffles; int64 is done by the high and then the low halves."""
+    if x.dtype == tl.int32:
+        least = tl.min(x, 0)
+        return x == least, least
+    else:  # noqa: RET505
+        high = (x >> 32).to(tl.int32)
+        low = x.to(tl.int32) ^ (-0x80000000)
         least_high = tl.min(high, 0)
         least_low = tl.min(tl.where(high == least_high, low, INTEGER_MAX), 0)
-        least = _ordered(_joined(least_high, least_low ^ (-0x80000000)))
-        is_least = among & (high == least_high) & (low == least_low)
-        return is_least, least.to(tl.float64, bitcast=True)
+        is_least = (high == least_high) & (low == least_low)
+        return is_least, _joined(least_high, least_low ^ (-0x80000000))
 
 
 @triton.jit
