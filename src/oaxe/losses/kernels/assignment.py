@@ -211,14 +211,13 @@ def _augment(
         of_row = matched.to(number) * scale - potential
         shortest = tl.full([], 0, number)
         offset = -_at(row_potential, place == start)
-        row = start
+        costs = tl.load(own_cost + start * n)
         j = tl.full([], -1, tl.int32)
         # Free columns come first; the row rides along with the column that it is matched to.
         rank = tl.where(row_of < 0, place, MATCHED + row_of * block + place)
         best = MATCHED + 0 * start
         while best >= MATCHED:
-            costs = tl.load(own_cost + row * n).to(number) * scale
-            through = tl.maximum(costs + (offset - still_open), shortest)
+            through = tl.maximum(costs.to(number) * scale + (offset - still_open), shortest)
             nearer = through < distance
             distance = tl.where(nearer, through, distance)
             before = tl.where(nearer, j, before)
@@ -226,8 +225,10 @@ def _augment(
             best = tl.min(tl.where(is_least, rank, INTEGER_MAX), 0)
             j = best % block
             if best >= MATCHED:
+                # Early, and by another turn of the loop than where it is used: all loads are under
+                # way at once, while the column is closed.
+                costs = tl.load(own_cost + (best - MATCHED) // block * n)
                 here = place == j
-                row = (best - MATCHED) // block
                 offset = shortest - _at(of_row, here)
                 scanned = tl.where(here, shortest, scanned)
                 distance = tl.where(here, float("inf"), distance)
