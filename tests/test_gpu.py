@@ -12,6 +12,7 @@ from torch import Tensor
 
 import oaxe
 from oaxe.losses import NotFiniteError, assignment, linear_softmax
+from oaxe.model.attention import attention
 from tests.matrices import KINDS, hard_matrices
 
 pytestmark = [
@@ -260,3 +261,33 @@ def test_trains_like_the_plain_loss() -> None:
         curves.append(torch.stack(curve).tolist())
     assert curves[0][-1] < 0.7 * curves[0][0]
     assert curves[1] == pytest.approx(curves[0], rel=0.02)
+
+
+@pytest.mark.parametrize("length", [1, 27, 128])
+def test_attention_no_further_off_than_plain(length: int) -> None:
+    torch.manual_seed(0)
+    query = torch.randn(20, length, 8, 64, device="cuda", dtype=torch.float64, requires_grad=True)
+    key_value = torch.randn(20, length, 2, 8, 64, device="cuda", dtype=torch.float64)
+    key_value.requires_grad_()
+    mask = torch.rand(20, length, device="cuda") < 0.8
+    mask[:, 0] = True
+    gradient = torch.randn_like(query)
+    errors = []
+    keys, values = (x.transpose(1, 2) for x in key_value.unbind(2))
+    exact = F.scaled_dot_product_attention(
+        query.transpose(1, 2), keys, values, mask[:, None, None, :]
+    ).transpose(1, 2)
+    right = [exact, *torch.autograd.grad(exact, (query, key_value), gradient)]
+    for short in (True, False):
+        half = [x.detach().bfloat16().requires_grad_() for x in (query, key_value)]
+        if short:
+            out = attention(half[0], half[1], mask, causal=False)
+        else:
+            keys, values = (x.transpose(1, 2) for x in half[1].unbind(2))
+            out = F.scaled_dot_product_attention(
+                half[0].transpose(1, 2), keys, values, mask[:, None, None, :]
+            ).transpose(1, 2)
+        found = [out, *torch.autograd.grad(out, half, gradient.bfloat16())]
+        errors.append([float((a - b).norm() / b.norm()) for a, b in zip(found, right, strict=True)])
+    for ours, theirs in zip(*errors, strict=True):
+        assert ours <= 1.1 * theirs + 1e-4

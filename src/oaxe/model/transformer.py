@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oaxe.model.attention import attention
 from oaxe.text.symbols import LENGTH, PAD
 
 Norm = Literal["post", "pre"]
 Positions = Literal["start", "both"]
-Pair = tuple[Tensor, Tensor]  # keys and values, (batch, heads, length, dim / heads) each
 
 
 class Size(TypedDict):
@@ -46,25 +46,23 @@ class Encoded(NamedTuple):
 class LayerCache:
     """Keys and values that a causal decoder layer need not compute again."""
 
-    source: Pair
-    own: Pair | None = None
+    source: Tensor  # (batch, source_len, 2, heads, dim / heads)
+    own: Tensor | None = None  # (rows, length, 2, heads, dim / heads)
 
     @property
     def length(self) -> int:
-        return 0 if self.own is None else self.own[0].shape[2]
+        return 0 if self.own is None else self.own.shape[1]
 
-    def extend(self, new: Pair) -> Pair:
-        if self.own is not None:
-            new = torch.cat([self.own[0], new[0]], 2), torch.cat([self.own[1], new[1]], 2)
-        self.own = new
-        return new
+    def extend(self, new: Tensor) -> Tensor:
+        self.own = new if self.own is None else torch.cat([self.own, new], 1)
+        return self.own
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
         """Row i continues what row ``rows[i]`` was; the same for sentences, if they change."""
         if self.own is not None:
-            self.own = self.own[0][rows], self.own[1][rows]
+            self.own = self.own[rows]
         if sentences is not None:
-            self.source = self.source[0][sentences], self.source[1][sentences]
+            self.source = self.source[sentences]
 
 
 class Attention(nn.Module):
@@ -77,38 +75,29 @@ class Attention(nn.Module):
         self.key_value = nn.Linear(dim, 2 * dim)
         self.output = nn.Linear(dim, dim)
 
-    def keys_values(self, x: Tensor) -> Pair:
+    def keys_values(self, x: Tensor) -> Tensor:
+        """``(batch, length, 2, heads, dim / heads)``"""
         batch, length, dim = x.shape
-        both = self.key_value(x).view(batch, length, 2 * self.heads, dim // self.heads)
-        keys, values = both.transpose(1, 2).chunk(2, dim=1)  # (batch, heads, length, dim / heads)
-        return keys, values
+        both: Tensor = self.key_value(x)
+        return both.view(batch, length, 2, self.heads, dim // self.heads)
 
     def forward(
         self,
         x: Tensor,  # (rows, length, dim)
         mask: Tensor | None,  # (batch, keys) bool; None: all of them, but see causal
-        source: Pair | None = None,
+        source: Tensor | None = None,  # keys and values
         cache: LayerCache | None = None,
         causal: bool = False,
     ) -> Tensor:
         if source is None:
-            keys, values = self.keys_values(x)
+            source = self.keys_values(x)
             if cache is not None:
-                keys, values = cache.extend((keys, values))
-        else:
-            keys, values = source
+                source = cache.extend(source)
         # Several rows of x may share one source sentence (beams, length candidates). Nothing in
         # attention to the source depends on the row, so they are just more queries of it.
-        batch, heads, _, head_dim = keys.shape
-        queries = self.query(x).view(batch, -1, heads, head_dim).transpose(1, 2)
-        attended = F.scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            attn_mask=None if mask is None else mask[:, None, None, :],
-            is_causal=causal,
-        )
-        out: Tensor = self.output(attended.transpose(1, 2).reshape(x.shape))
+        batch, _, _, heads, head_dim = source.shape
+        queries = self.query(x).view(batch, -1, heads, head_dim)
+        out: Tensor = self.output(attention(queries, source, mask, causal).reshape(x.shape))
         return out
 
 
@@ -159,7 +148,7 @@ class DecoderLayer(nn.Module):
         self.source_attention = Residual(Attention(dim, heads), dim, dropout, norm)
         self.feed_forward = Residual(FeedForward(dim, ffn), dim, dropout, norm)
 
-    def source_keys_values(self, encoded: Encoded) -> Pair:
+    def source_keys_values(self, encoded: Encoded) -> Tensor:
         attention = self.source_attention.sublayer
         assert isinstance(attention, Attention)
         return attention.keys_values(encoded.hidden)

@@ -198,7 +198,7 @@ def _augment(
     sure of, where rounding says otherwise: numbers that are not negative are ordered as their bits.
     """
     place = tl.arange(0, block)
-    own_cost = cost + tl.where(takes_part, place, 0)
+    own_cost = cost + tl.where(takes_part, place, 0)  # never outside, so loads need no mask
     start = tl.min(tl.where(free, place, MATCHED), 0)
     while start < MATCHED:
         distance = tl.full([block], float("inf"), number)  # of the columns not scanned yet
@@ -207,7 +207,9 @@ def _augment(
         # Minus infinity closes a column: nothing is near it.
         still_open = tl.where(takes_part, potential, float("-inf"))
         # Of the row matched to a column; the potentials of the two add up to the cost.
-        matched = tl.load(cost + tl.where(row_of < 0, 0, row_of) * n + tl.where(takes_part, place, 0))
+        matched = tl.load(
+            cost + tl.where(row_of < 0, 0, row_of) * n + tl.where(takes_part, place, 0)
+        )
         of_row = matched.to(number) * scale - potential
         shortest = tl.full([], 0, number)
         offset = -_at(row_potential, place == start)

@@ -1,0 +1,87 @@
+"""Scaled dot-product attention, with a kernel of our own where sentences are short."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+try:
+    from oaxe.model.kernels import attention as kernel
+except ImportError:  # no Triton
+    kernel = None  # type: ignore[assignment]
+
+
+def attention(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """What each place of each head sees, ``(batch, length, heads, dim)``.
+
+    Args:
+        query: ``(batch, length, heads, dim)``.
+        key_value: ``(batch, keys, 2, heads, dim)``.
+        mask: ``(batch, keys)`` bool, False for keys that no place may see.
+        causal: a place sees no key after it.
+
+    Example:
+        >>> one, two = torch.eye(2).view(2, 1, 1, 2)
+        >>> attention(torch.zeros(1, 1, 1, 2), torch.stack([one, two]).view(1, 2, 1, 1, 2).expand(
+        ...     1, 2, 2, 1, 2), None, causal=False)
+        tensor([[[[0.5000, 0.5000]]]])
+    """
+    if _is_short(query, key_value):
+        out: Tensor = _short_attention(query, key_value, mask, causal)
+        return out
+    keys, values = key_value.unbind(2)
+    return F.scaled_dot_product_attention(
+        query.transpose(1, 2),
+        keys.transpose(1, 2),
+        values.transpose(1, 2),
+        attn_mask=None if mask is None else mask[:, None, None, :],
+        is_causal=causal,
+    ).transpose(1, 2)
+
+
+def _is_short(query: Tensor, key_value: Tensor) -> bool:
+    return (
+        kernel is not None
+        and query.is_cuda
+        and query.dtype in (torch.bfloat16, torch.float16)
+        and query.shape[3] in kernel.HEAD_DIMS
+        and max(query.shape[1], key_value.shape[1]) <= kernel.LONGEST
+        and query.numel() > 0
+    )
+
+
+# Registered operators, so that torch.compile takes each as one opaque call.
+@torch.library.custom_op("oaxe::short_attention", mutates_args=(), device_types="cuda")
+def _short_attention(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    return kernel.attend(query, key_value, mask, causal)
+
+
+@_short_attention.register_fake
+def _(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    return query.new_empty(query.shape)
+
+
+@torch.library.custom_op("oaxe::short_attention_backward", mutates_args=(), device_types="cuda")
+def _short_attention_backward(
+    query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool, gradient: Tensor
+) -> tuple[Tensor, Tensor]:
+    return kernel.differentiate(query, key_value, mask, causal, gradient)
+
+
+@_short_attention_backward.register_fake
+def _(
+    query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool, gradient: Tensor
+) -> tuple[Tensor, Tensor]:
+    return query.new_empty(query.shape), key_value.new_empty(key_value.shape)
+
+
+def _remember(context, inputs, output):  # type: ignore[no-untyped-def]
+    query, key_value, mask, context.causal = inputs
+    context.save_for_backward(query, key_value, mask)
+
+
+def _differentiate(context, gradient):  # type: ignore[no-untyped-def]
+    query, key_value, mask = context.saved_tensors
+    return *_short_attention_backward(query, key_value, mask, context.causal, gradient), None, None
+
+
+_short_attention.register_autograd(_differentiate, setup_context=_remember)
