@@ -1,5 +1,7 @@
 """Scaled dot-product attention, with a kernel of our own where sentences are short."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -50,7 +52,7 @@ def _is_short(query: Tensor, key_value: Tensor) -> bool:
 
 
 # Registered operators, so that torch.compile takes each as one opaque call.
-@torch.library.custom_op("oaxe::short_attention", mutates_args=(), device_types="cuda")
+@torch.library.custom_op("oaxe::short_attention", mutates_args=())
 def _short_attention(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     return kernel.attend(query, key_value, mask, causal)
 
@@ -60,7 +62,7 @@ def _(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool) -> Te
     return query.new_empty(query.shape)
 
 
-@torch.library.custom_op("oaxe::short_attention_backward", mutates_args=(), device_types="cuda")
+@torch.library.custom_op("oaxe::short_attention_backward", mutates_args=())
 def _short_attention_backward(
     query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool, gradient: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -74,14 +76,14 @@ def _(
     return query.new_empty(query.shape), key_value.new_empty(key_value.shape)
 
 
-def _remember(context, inputs, output):  # type: ignore[no-untyped-def]
-    query, key_value, mask, context.causal = inputs
-    context.save_for_backward(query, key_value, mask)
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    query, key_value, mask, ctx.causal = inputs
+    ctx.save_for_backward(query, key_value, mask)
 
 
-def _differentiate(context, gradient):  # type: ignore[no-untyped-def]
-    query, key_value, mask = context.saved_tensors
-    return *_short_attention_backward(query, key_value, mask, context.causal, gradient), None, None
+def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    query, key_value, mask = ctx.saved_tensors
+    return *_short_attention_backward(query, key_value, mask, ctx.causal, gradient), None, None
 
 
 _short_attention.register_autograd(_differentiate, setup_context=_remember)

@@ -6,8 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oaxe.losses import axe_loss, ctc_loss, xe_loss
-from oaxe.losses.oaxe import best_places, order_losses
+from oaxe.losses import ctc_loss, linear_axe_loss, linear_xe_loss
+from oaxe.losses.linear import linear_best_places
+from oaxe.losses.linear_softmax import as_linear_would, linear_cross_entropy
+from oaxe.losses.oaxe import least_probability
 from oaxe.model.inputs import IGNORED, Masking, causal_inputs, ctc_inputs, decoder_inputs
 from oaxe.model.transformer import Transformer
 from oaxe.text.symbols import BLANK, PAD
@@ -77,8 +79,8 @@ class Objective(nn.Module):
     def forward(self, example: Example, xe_weight: float) -> tuple[Tensor, Tensor]:
         source, inputs, mask, target, length = example
         encoded = self.model.encode(source)
-        logits = self.model.logits(self.model.decode(inputs, mask, encoded))
-        words, truncated, displacement = self.word_loss(logits, target, mask, xe_weight)
+        hidden = self.model.decode(inputs, mask, encoded)
+        words, truncated, displacement = self.word_loss(hidden, target, mask, xe_weight)
         zero = words.new_zeros(())
         length_loss = length_right = zero
         if encoded.length_logits is not None:
@@ -99,31 +101,44 @@ class Objective(nn.Module):
         return total, torch.stack([value.detach().float() for value in sums])
 
     def word_loss(
-        self, logits: Tensor, target: Tensor, mask: Tensor, xe_weight: float
+        self, hidden: Tensor, target: Tensor, mask: Tensor, xe_weight: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The words' loss, and how many of them OaXE truncated, and how far it moved them."""
-        zero = logits.new_zeros((), dtype=torch.float32)
-        smoothing = self.label_smoothing
+        truncated = displacement = hidden.new_zeros((), dtype=torch.float32)
+        weight, smoothing = self.model.output_weight, self.label_smoothing
         if self.loss == "ctc":
+            logits = self.model.logits(hidden)
             loss = ctc_loss(logits, target, blank=BLANK, logit_mask=mask, reduction="sum")
-            return loss, zero, zero
+            return loss, truncated, displacement
+        xe = loss = hidden.new_zeros((), dtype=torch.float32)
+        if self.loss == "xe" or xe_weight > 0:
+            xe = linear_xe_loss(hidden, weight, target, label_smoothing=smoothing, reduction="sum")
         if self.loss == "xe" or xe_weight == 1:
-            loss = xe_loss(logits, target, label_smoothing=smoothing, reduction="sum")
-            return loss, zero, zero
-        counts = target != IGNORED
-        truncated = displacement = zero
+            return xe, truncated, displacement
         if self.loss == "axe":
-            loss = axe_loss(
-                logits, target, blank=BLANK, delta=self.delta, logit_mask=counts, reduction="sum"
-            )
+            loss = linear_axe_loss(
+                hidden, weight, target, blank=BLANK, delta=self.delta,
+                logit_mask=target != IGNORED, reduction="sum",
+            )  # fmt: skip
         else:
-            places = best_places(logits, target, counts)
-            losses = order_losses(logits, target, counts, places, self.truncation, smoothing)
-            loss = losses.sum()
-            truncated = (counts & (losses == 0)).sum()
-            own = torch.arange(places.shape[1], device=places.device)
-            displacement = (places - own).abs().sum()
-        if xe_weight > 0:
-            xe = xe_loss(logits, target, label_smoothing=smoothing, reduction="sum")
-            loss = xe_weight * xe + (1 - xe_weight) * loss
-        return loss, truncated, displacement
+            loss, truncated, displacement = self.oaxe(hidden, target)
+        return xe_weight * xe + (1 - xe_weight) * loss, truncated, displacement
+
+    def oaxe(self, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """:func:`linear_oaxe_loss` with what it found on the way."""
+        hidden, weight, _ = as_linear_would(hidden, self.model.output_weight, None)
+        counts = target != IGNORED
+        words = target.masked_fill(~counts, 0)
+        places = linear_best_places(hidden, weight, None, words, counts)
+        loss, losses = linear_cross_entropy(
+            hidden.flatten(0, 1),
+            weight,
+            None,
+            words.gather(1, places).flatten(),
+            counts.flatten(),
+            self.label_smoothing,
+            least_probability(self.truncation, torch.float32),
+        )
+        own = torch.arange(places.shape[1], device=places.device)
+        truncated = (counts.flatten() & (losses == 0)).sum()
+        return loss, truncated, (places - own).abs().sum()

@@ -218,9 +218,12 @@ class Trainer:
                     try:
                         with self.autocast():
                             loss, stats = self._shared(example, xe_weight)
-                    except NotFiniteError as error:  # in the matching
+                    except NotFiniteError as error:  # in the matching, on a GPU of an update before
+                        now = [(step, indices_of(update), torch.tensor(math.nan))]
+                        suspects = [*self._unchecked, *now]
+                        wrong = next(s for s in suspects if not math.isfinite(s[2]))
                         raise UserError(
-                            self._not_finite(indices_of(update), f"update {step}: {error}")
+                            self._not_finite(wrong[1], f"update {wrong[0]}: {error}")
                         ) from None
                     (loss * (weight / words)).backward()
                 if weight:
