@@ -10,7 +10,7 @@ from oaxe.losses import axe_loss, ctc_loss, xe_loss
 from oaxe.losses.oaxe import best_places, order_losses
 from oaxe.model.inputs import IGNORED, Masking, causal_inputs, ctc_inputs, decoder_inputs
 from oaxe.model.transformer import Transformer
-from oaxe.text.symbols import BLANK, PAD
+from oaxe.text.symbols import BLANK, EOS, PAD
 
 # What a step adds up besides the loss itself; all sums, divided when they are shown.
 STATS = (
@@ -44,7 +44,9 @@ def make_example(
 ) -> Example:
     """Decoder input and loss target for a batch; random masks come from torch's own generator."""
     length = (target != PAD).sum(1)
-    if kind == "at":
+    if kind == "lm":
+        source = torch.full_like(source[:, :1], EOS)
+    if kind in ("at", "lm"):
         inputs, wanted = causal_inputs(target)
     elif kind == "ctc":
         inputs, wanted = ctc_inputs(source, upsample), target.masked_fill(target == PAD, IGNORED)
