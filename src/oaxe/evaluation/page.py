@@ -12,8 +12,10 @@ STYLE = """
 .repeated { color: var(--red); font-weight: 700; text-decoration: underline double }
 .missing { color: var(--amber); text-decoration: underline dotted }
 .example { border-top: 1px solid var(--line); padding-top: .6rem; margin: 1.2rem 0 }
-.example dt { color: var(--soft); font-size: .9rem; margin-top: .4rem }
-.example dd { margin: 0 }
+.example dl { display: grid; grid-template-columns: 8rem 1fr; gap: .2rem .8rem }
+.example dt { color: var(--soft); font-size: .9rem; overflow-wrap: anywhere }
+.example dd { margin: 0; min-width: 0 }
+@media (max-width: 30rem) { .example dl { display: block } .example dd { margin: 0 0 .4rem } }
 """
 COLOURS = ("#d1495b", "#00798c", "#edae49", "#6a4c93", "#5c946e", "#888888")
 MARKERS = "soD^vP"
@@ -83,7 +85,7 @@ def _examples(report: Report) -> str:
     which = "whose chrF differs most between the systems" if several else "with the lowest chrF"
     legend = (
         f'<p class="soft">The sentences {which}. <span class="repeated">repeated</span>: the same '
-        'as the word before. <span class="missing">missing</span>: in the (first) reference, but '
+        'as the word before. <span class="missing">missing</span>: in the nearest reference, but '
         "not, or not as often, in the output.</p>"
     )
     shown = "".join(_example(example, report["language"]) for example in report["examples"])
@@ -95,12 +97,13 @@ def _example(example: dict[str, Any], language: str) -> str:
     if example["source"] is not None:
         rows.append(("source", escape(example["source"])))
     rows += [("reference", escape(text)) for text in example["references"]]
-    reference = words(example["references"][0], language)
+    references = [words(text, language) for text in example["references"]]
     for name, output in example["outputs"].items():
         of_output = words(output, language)
         marked = _marked(of_output, " " if unit(language) == "words" else "")
         absent = " ".join(
-            f'<span class="missing">{escape(word)}</span>' for word in missing(of_output, reference)
+            f'<span class="missing">{escape(word)}</span>'
+            for word in min((missing(of_output, of) for of in references), key=len)
         )
         label = f"{name}, chrF {example['chrf'][name]:.1f}"
         rows.append((label, marked or "(nothing)"))
