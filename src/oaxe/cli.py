@@ -285,7 +285,7 @@ def evaluate(
 
     from rich.console import Console
 
-    from oaxe.evaluation.evaluate import Options, evaluate, lengths_of, write
+    from oaxe.evaluation.evaluate import Options, evaluate, lengths_of, make_folder, write
     from oaxe.evaluation.gold import read_gold
     from oaxe.evaluation.tables import show
 
@@ -313,6 +313,8 @@ def evaluate(
         source=source,
         language=lang,
     )
+    if out is not None:
+        make_folder(out)
     console = Console()
     report, systems = evaluate(gold, hyp or [], model or [], options, console)
     show(report, console)

@@ -249,6 +249,16 @@ def lengths_of(text: str) -> list[int]:
     return found
 
 
+def make_folder(folder: Path) -> None:
+    """Before the work, not after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot make the folder {folder}: {error.strerror}; choose another place"
+        ) from None
+
+
 def write(
     report: Report, systems: Sequence[System], json_path: Path | None, folder: Path | None
 ) -> None:
@@ -261,8 +271,6 @@ def write(
         files[folder / "scores.json"] = figures
         files[folder / "report.html"] = report_page(report)
     try:
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
             write_whole(path, text)
     except OSError as error:

@@ -35,10 +35,11 @@ def measure_speed(
         lines[i] for i in np.linspace(0, len(lines) - 1, min(sentences, len(lines))).astype(int)
     ]
     seconds: dict[str, list[float]] = {name: [] for name in translators}
-    for number, line in enumerate(some[:WARM_UP] + some):
+    first = some[:WARM_UP]
+    for number, line in enumerate(first + some):
         for name, translator in translators.items():
             took = wall_clock(partial(translator.translate, [line], bf16=bf16))
-            if number >= WARM_UP:
+            if number >= len(first):
                 seconds[name].append(took)
     whole: dict[str, Callable[[], object]] = {
         name: partial(translator.translate, lines, batch_tokens=batch_tokens, bf16=bf16)
