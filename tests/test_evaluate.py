@@ -411,3 +411,27 @@ def test_mistakes(arguments: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message):
         run(*arguments.format(tmp_path).split())
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_page(tmp_path: Path) -> None:
+    """What is said of the words is said in the page, and nothing in a text becomes HTML."""
+    ref = write(tmp_path / "ref.txt", ["a <b>big</b> dog runs", "two men"])
+    hyp = write(tmp_path / "out.txt", ["a <b>big</b> dog dog", ""])
+    run("--hyp", f"<i>={hyp}", "--ref", ref, "--out", tmp_path)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Evaluation of &lt;i&gt;" in page
+    assert 'a &lt;b&gt;big&lt;/b&gt; dog <span class="repeated">dog</span>' in page
+    assert '<span class="missing">runs</span>' in page
+    assert "(nothing)" in page
+    assert page.count("<svg ") == 1
+    assert "<b>" not in page
+    assert "<i>" not in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_notes(tmp_path: Path) -> None:
+    ref = write(tmp_path / "ref.txt", ["the dog runs ."] * 100)
+    run("--hyp", ref, "--ref", ref, "--lang", "ko", "--json", tmp_path / "s.json")
+    notes = load(tmp_path / "s.json")["notes"]
+    assert notes[0] == "BLEU is of characters"
+    assert notes[1].startswith("ref looks tokenized, 100 of its lines")

@@ -319,6 +319,8 @@ def evaluate(
     report, systems = evaluate(gold, hyp or [], model or [], options, console)
     show(report, console)
     write(report, systems, json, out)
+    if out is not None:
+        console.print(f"page: {out / 'report.html'}", highlight=False)
 
 
 @config.command()

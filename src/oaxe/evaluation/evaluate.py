@@ -43,6 +43,7 @@ from oaxe.training.checkpoint import write_whole
 from oaxe.training.run import environment
 
 FORMAT = 1
+TOKENIZED = 100  # lines that end in a period of its own, as for sacreBLEU's own warning
 Report = dict[str, Any]
 
 
@@ -111,7 +112,7 @@ def evaluate(
             "fluency": _fluency(lm, gold.first, gold, options),
         },
         "systems": found,
-        "notes": _notes(systems, options),
+        "notes": _notes(systems, metrics, gold, options),
         "examples": examples(metrics, gold, systems, options.examples) if options.examples else [],
         "inputs": {
             str(path): asdict(checksum(path))
@@ -227,9 +228,19 @@ def _add_speed(
         found[name]["speed"] = speed | {"speed_up": None if of is None else speed_up(speed, of)}
 
 
-def _notes(systems: Sequence[System], options: Options) -> list[str]:
+def _notes(systems: Sequence[System], metrics: Metrics, gold: Gold, options: Options) -> list[str]:
+    """What a reader of the figures should know, and why some of them are not there."""
     notes = []
+    if metrics.tokenizer == "char":
+        better = ' ("ja-mecab" needs: pip install "sacrebleu[ja]")' * gold.language.startswith("ja")
+        notes.append(f"BLEU is of characters{better}")
     for system in systems:
+        tokenized = sum(line.endswith(" .") for line in system.output)
+        if tokenized >= TOKENIZED:
+            notes.append(
+                f"{system.name} looks tokenized, {tokenized:,} of its lines end in ' .'; "
+                "scores of detokenized text can be compared, others cannot"
+            )
         if system.translator is None:
             if options.speed:
                 notes.append(f"{system.name} has no speed: it is a file")

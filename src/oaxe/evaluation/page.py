@@ -66,7 +66,7 @@ def _by_length(report: Report) -> str:
             color=COLOURS[number % len(COLOURS)],
             marker=MARKERS[number % len(MARKERS)],
             linewidth=2.4,
-            label=name,
+            label=_legend(name),
         )
     labels = [bucket["label"] for bucket in system["bleu_by_length"]]
     axes.set_xticks(range(len(labels)), labels)
@@ -74,8 +74,17 @@ def _by_length(report: Report) -> str:
     axes.set_ylabel("BLEU")
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", color="gray", alpha=0.3, linewidth=0.8)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.01), ncols=2, frameon=False, fontsize=12)
+    columns = 2 if max(map(len, report["systems"])) <= 16 else 1
+    axes.legend(
+        loc="lower center", bbox_to_anchor=(0.5, 1.01), ncols=columns, frameon=False, fontsize=12
+    )
     return svg(figure, "BLEU by length of the reference")
+
+
+def _legend(name: str) -> str:
+    """Short enough for the picture; matplotlib hides "_name" and takes "$" for mathematics."""
+    short = name if len(name) <= 32 else f"{name[:31]}…"
+    return " " + short.replace("$", r"\$")
 
 
 def _examples(report: Report) -> str:

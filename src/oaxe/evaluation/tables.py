@@ -80,14 +80,14 @@ def behind(report: Report) -> Figures:
         figures = [
             (system["repetition"], 2),
             (system.get("repetition_of_subwords"), 2),
-            (both.get("bleu_with"), 2),
             (both.get("bleu_without"), 2),
+            (both.get("bleu_with"), 2),
             (system.get("ncm"), 3),
             (fluency.get("perplexity"), 1),
         ]
         rows.append([name, *(number(value, digits) for value, digits in figures)])
     head = ["system", f"repeated {report['unit']}, %", "repeated subwords, %"]
-    head += ["BLEU de-duplicated", "BLEU not de-duplicated", "NCM", "perplexity a word"]
+    head += ["BLEU, repeats kept", "BLEU, repeats removed", "NCM", "perplexity a word"]
     told = [i for i in range(len(head)) if any(row[i] != NOTHING for row in rows)]
     return Figures(
         "Behind the scores", [head[i] for i in told], [[row[i] for i in told] for row in rows]
