@@ -22,7 +22,7 @@ from oaxe.evaluation.speed import WARM_UP, measure_speed, speed_up
 from oaxe.evaluation.systems import weights_checksum
 from oaxe.text.subwords import Subwords, train_subwords
 from oaxe.text.symbols import BLANK, BOS, EOS, LENGTH, MASK, PAD, UNK
-from tests.runs import make_data, metrics, settings_of, train_small
+from tests.runs import make_data, metrics, settings_of, train_on_ranks, train_small
 from tests.test_model import micro
 
 SOURCES = [
@@ -271,6 +271,20 @@ def test_a_language_model_of_the_target_side(tmp_path: Path) -> None:
     assert found["fluency"] == perplexity(lm, once, "bb")  # de-duplicated, as in the paper
     assert found["language"] == "bb"
     assert found["bleu"]["score"] == pytest.approx(100)
+
+
+def test_two_ranks_score_a_language_model_as_one(tmp_path: Path) -> None:
+    data = make_data(tmp_path / "digits", valid=7)
+    changes = {
+        "model__kind": "lm",
+        "train__steps": 4,
+        "validation__every": 2,
+        "model__dropout": 0.0,
+    }
+    alone, _ = train_small(settings_of(data, tmp_path / "one", **changes))
+    assert train_on_ranks(settings_of(data, tmp_path / "two", **changes)) == ["", ""]
+    together = load(tmp_path / "two" / "result.json")
+    assert together["log_probability"] == pytest.approx(alone["log_probability"], rel=1e-4)
 
 
 @pytest.mark.parametrize(

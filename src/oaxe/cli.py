@@ -285,8 +285,10 @@ def evaluate(
 
     from rich.console import Console
 
-    from oaxe.evaluation.evaluate import Options, evaluate, lengths_of, make_folder, write
+    from oaxe.evaluation.evaluate import Options, evaluate
     from oaxe.evaluation.gold import read_gold
+    from oaxe.evaluation.output import make_folder, write
+    from oaxe.evaluation.scores import lengths_of
     from oaxe.evaluation.tables import show
 
     given = {"length_candidates": length_candidates, "beam": beam}

@@ -1,9 +1,7 @@
 """One report of one or more systems on one test set: `oaxe evaluate`."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from oaxe.errors import UserError
 from oaxe.evaluation.fluency import perplexity
 from oaxe.evaluation.gold import Gold
 from oaxe.evaluation.ncm import ncm, why_not
-from oaxe.evaluation.page import report_page
 from oaxe.evaluation.repetition import repeated_percent
 from oaxe.evaluation.scores import (
     LENGTHS,
@@ -39,7 +36,6 @@ from oaxe.evaluation.systems import (
 )
 from oaxe.text.languages import unit, words
 from oaxe.text.manifest import checksum
-from oaxe.training.checkpoint import write_whole
 from oaxe.training.run import environment
 
 FORMAT = 1
@@ -247,44 +243,3 @@ def _notes(systems: Sequence[System], metrics: Metrics, gold: Gold, options: Opt
         elif reason := why_not(system.translator.kind):
             notes.append(f"{system.name} has no NCM: {reason}")
     return notes
-
-
-def lengths_of(text: str) -> list[int]:
-    """``"10,20,30"`` as numbers that grow."""
-    try:
-        found = [int(part) for part in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or found[0] < 1 or any(a >= b for a, b in pairwise(found)):
-        raise UserError(f"--lengths must be numbers that grow, such as 10,20,30; got {text!r}")
-    return found
-
-
-def make_folder(folder: Path) -> None:
-    """Before the work, not after it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"cannot make the folder {folder}: {error.strerror}; choose another place"
-        ) from None
-
-
-def write(
-    report: Report, systems: Sequence[System], json_path: Path | None, folder: Path | None
-) -> None:
-    """The figures as JSON; in a folder also the page and the outputs that were scored."""
-    figures = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
-    files = {} if json_path is None else {json_path: figures}
-    if folder is not None:
-        for system in systems:
-            files[folder / f"{system.name}.hyp.txt"] = "".join(f"{t}\n" for t in system.output)
-        files[folder / "scores.json"] = figures
-        files[folder / "report.html"] = report_page(report)
-    try:
-        for path, text in files.items():
-            write_whole(path, text)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {error.filename}: {error.strerror}; choose another place"
-        ) from None

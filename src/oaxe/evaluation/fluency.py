@@ -9,6 +9,8 @@ from oaxe.decoding.translator import Translator
 from oaxe.text.languages import words
 from oaxe.text.symbols import UNK
 
+LARGEST = 700.0  # nats; floats end at 709
+
 
 def perplexity(
     lm: Translator, texts: Sequence[str], language: str, *, batch_tokens: int = 16384
@@ -27,8 +29,9 @@ def perplexity(
         shown[i] = text
     log_probability = sum(log_likelihoods(lm, tokens, batch_tokens=batch_tokens))
     n_words = sum(len(words(text, language)) + 1 for text in shown)
+    nats = -log_probability / max(n_words, 1)
     return {
-        "perplexity": math.exp(-log_probability / max(n_words, 1)),
+        "perplexity": math.exp(min(nats, LARGEST)),
         "log_probability": log_probability,
         "words": n_words,
         "unknown_subwords": sum(sentence.count(UNK) for sentence in tokens),

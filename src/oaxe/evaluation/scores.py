@@ -8,6 +8,7 @@ from typing import Any
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
+from oaxe.errors import UserError
 from oaxe.evaluation.gold import Gold
 from oaxe.text.languages import bleu_tokenizer, words
 
@@ -84,6 +85,17 @@ def bleu_by_length(
             }
         )
     return buckets
+
+
+def lengths_of(text: str) -> list[int]:
+    """``"10,20,30"`` as numbers that grow."""
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or found[0] < 1 or any(a >= b for a, b in pairwise(found)):
+        raise UserError(f"--lengths must be numbers that grow, such as 10,20,30; got {text!r}")
+    return found
 
 
 def _label(below: int, most: int | None) -> str:

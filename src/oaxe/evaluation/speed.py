@@ -27,10 +27,13 @@ def measure_speed(
     is read.
 
     Args:
-        sources: the test set. Blank lines take no time and are left out.
+        sources: the test set. Blank lines take no time and are left out; without others there is
+            nothing to measure.
         sentences: how many of them, spread evenly, are translated one at a time.
     """
     lines = [line for line in sources if line.strip()]
+    if not lines:
+        return {}
     some = [
         lines[i] for i in np.linspace(0, len(lines) - 1, min(sentences, len(lines))).astype(int)
     ]

@@ -68,6 +68,8 @@ def read_system(name: str, path: Path, gold: Gold) -> System:
 def load_model(model: str, device: str | None, options: Mapping[str, Option]) -> Translator:
     """A translator that decodes with those of the options that its kind of model has."""
     translator = load_translator(model, device)
+    if translator.kind == "lm":
+        raise UserError(f"--model {model} is a language model, which cannot translate; see --lm")
     mine = {name: value for name, value in options.items() if name in OPTIONS[translator.kind]}
     translator.decoding = changed_options(translator.kind, translator.decoding, mine)
     return translator

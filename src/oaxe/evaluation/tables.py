@@ -118,8 +118,8 @@ def speed(report: Report) -> Figures:
             rows.append([name, *(number(value, digits) for value, digits in figures)])
     first = next(filter(None, of(report, "speed")))
     title = f"Speed on {first['device']}, {first['precision']}"
-    head = ["system", "one sentence, median ms", "95th percentile", "times the baseline"]
-    return Figures(title, [*head, "sentences a second", "times the baseline"], rows)
+    head = ["system", "one sentence, median ms", "95th percentile", "speed-up"]
+    return Figures(title, [*head, "sentences a second", "speed-up"], rows)
 
 
 def number(value: float | None, digits: int) -> str:
