@@ -220,7 +220,8 @@ def evaluate(
         typer.Option(metavar="[NAME=]MODEL", help="A model that translates now. Again for more."),
     ] = None,
     ref: Annotated[
-        list[Path] | None, typer.Option(help="References, a line each. Again for more.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="References, a line each. Again for more."),
     ] = None,
     multiref: Annotated[
         Path | None, typer.Option(help='Instead: JSON lines {"src": ..., "refs": [...]}.')
