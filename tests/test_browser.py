@@ -1,6 +1,7 @@
-"""The report as a browser shows it. Needs ``chromium`` on the PATH; it fetches nothing."""
+"""The reports as a browser shows them. Needs ``chromium`` on the PATH; it fetches nothing."""
 
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -10,7 +11,11 @@ from typing import Any
 
 import pytest
 
+from oaxe.evaluation.evaluate import Options, evaluate
+from oaxe.evaluation.gold import Gold
+from oaxe.evaluation.page import report_page
 from oaxe.synthetic.report import write_report
+from tests.test_evaluate import write
 from tests.test_report import failed_result, full_result, interrupted_result
 
 CHROMIUM = shutil.which("chromium")
@@ -89,6 +94,32 @@ def test_report(result: dict[str, Any], pictures: int, width: int, tmp_path: Pat
     assert all(height >= 9 for height in found["labels"])  # pixels: small, but to be read
     assert bool(found["labels"]) == bool(pictures)
     assert found["tables"]
+    assert all(0 <= left < right <= width for left, right in found["tables"])
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("systems", [1, 7])
+def test_evaluation(systems: int, width: int, tmp_path: Path) -> None:
+    rng = random.Random(1)
+    words = ["<b>bold</b>", "Donaudampfschifffahrtsgesellschaftskapitän" * 2, "a", "dog", "&amp;"]
+    lines = [" ".join(rng.choices(words, k=rng.randint(1, 60))) for _ in range(30)]
+    gold = Gold([[line, line[::-1]] for line in lines], lines, "de", [write(tmp_path / "r", lines)])
+    hypotheses = []
+    for number in range(systems):
+        said = [" ".join(rng.choices(words, k=rng.randint(0, 40))) for _ in lines]
+        name = f"_$x^$ {number}: a system with a rather long name, longer than any picture"
+        hypotheses.append(f"{name}={write(tmp_path / str(number), said)}")
+    report, _ = evaluate(gold, hypotheses, [], Options(examples=4, trials=10))
+    found, console = browse(report_page(report), tmp_path, width)
+    assert console == []
+    assert found["width"] == width
+    assert found["scroll_width"] <= width
+    assert len(found["pictures"]) == 1
+    ((across, down),) = found["pictures"]
+    assert 250 < across <= width
+    assert 150 < down < 700
+    assert all(height >= 9 for height in found["labels"])
+    assert len(found["tables"]) == 3
     assert all(0 <= left < right <= width for left, right in found["tables"])
 
 

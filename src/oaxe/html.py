@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 STYLE = """
@@ -87,6 +88,19 @@ def scroll(name: str, inside: str) -> str:
         f'<div class="scroll" role="region" aria-label="{escape(name)}" tabindex="0">'
         f"<table>{inside}</table></div>"
     )
+
+
+def picture(width: float = 4.8, height: float = 3.2) -> "tuple[Figure, Axes]":
+    """A figure for :func:`svg`, with letters that can be read on a phone."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=11)
+    axes.xaxis.label.set_fontsize(12)
+    axes.yaxis.label.set_fontsize(12)
+    return figure, axes
 
 
 def svg(figure: "Figure", title: str) -> str:

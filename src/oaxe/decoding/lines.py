@@ -29,6 +29,8 @@ def load_translator(model: str, device: str | None) -> Translator:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"--device {device} cannot be used here: {error}") from None
+    # cuDNN's attention plans anew, for half a second, at every new batch shape.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     path = Path(model)
     folder = (path.parent if path.is_file() else path).absolute()
     if (folder.parent.parent / RUN).is_file() and folder.name.startswith("step-"):

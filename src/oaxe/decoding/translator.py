@@ -30,6 +30,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "remove_blanks": False,  # True for models trained with AXE
     },
     "ctc": {},
+    "lm": {},
 }
 
 
@@ -38,6 +39,7 @@ class Translation:
     text: str
     score: float  # log-probability, normalised by length
     length: int  # places of the decoder, see Hypothesis
+    tokens: list[int]  # the subwords that the text was joined from
 
 
 class Translator:
@@ -95,9 +97,12 @@ class Translator:
 
     @property
     def kind(self) -> str:
-        """``"at"``: word by word; ``"nat"``: all words at once; ``"ctc"``: the latter, by CTC."""
+        """``"at"``: word by word; ``"nat"``: all words at once; ``"ctc"``: the latter, by CTC.
+
+        ``"lm"``, which has no encoder, is a language model: it does not translate.
+        """
         if self.model.causal:
-            return "at"
+            return "at" if len(self.model.encoder) else "lm"
         return "ctc" if self.model.upsample else "nat"
 
     def translate(
@@ -139,6 +144,11 @@ class Translator:
         """All hypotheses of each sentence with their scores, best first; see :meth:`translate`."""
         if isinstance(sentences, str):
             raise UserError("translate takes a list of sentences, got one string; put it in a list")
+        if self.kind == "lm":
+            raise UserError(
+                "this is a language model, which cannot translate; give a translator, "
+                "or the language model to oaxe evaluate --lm"
+            )
         how = changed_options(self.kind, self.decoding, options)
         tokens = self._tokens(sentences, first_line)
         rows = int(how.get("beam", how.get("length_candidates", 1)))  # of a sentence
@@ -157,7 +167,7 @@ class Translator:
         finally:
             self.model.train(was_training)
         texts = iter(self.subwords.decode([h.tokens for hs in found for h in hs]))
-        return [[Translation(next(texts), h.score, h.length) for h in hs] for hs in found]
+        return [[Translation(next(texts), h.score, h.length, h.tokens) for h in hs] for hs in found]
 
     def _tokens(self, sentences: Sequence[str], first_line: int) -> list[list[int]]:
         """Subwords with EOS behind; nothing at all for an empty line."""

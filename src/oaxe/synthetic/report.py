@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oaxe.html import page, paragraph, scroll, svg, table
+from oaxe.html import page, paragraph, picture, scroll, svg, table
 from oaxe.plots import STYLES
 from oaxe.synthetic.display import (
     LEGEND,
@@ -148,7 +148,7 @@ def _curves(result: Result) -> str:
         shared = sorted(point for point in xe + oaxe if point[0] <= switch)
         after = [point for point in oaxe if point[0] > switch]
         oaxe = shared[-1:] + after if after else []
-    figure, axes = _picture()
+    figure, axes = picture()
     _lines(axes, {"XE": xe, "OaXE": oaxe}, {"XE": "XE", "OaXE": "XE, then OaXE"})
     if switch is not None:
         axes.axvline(switch, color="black", linewidth=1, linestyle=":")
@@ -167,7 +167,7 @@ def _by_modes(result: Result) -> str:
     by_modes = part(result, "by_modes")
     if not by_modes:
         return ""
-    figure, axes = _picture()
+    figure, axes = picture()
     lines = {
         name: [
             (int(modes), values[key])
@@ -246,7 +246,7 @@ def _draw_matrix(
     from matplotlib.colors import LinearSegmentedColormap
 
     n = len(target)
-    figure, axes = _picture(height=4.8)
+    figure, axes = picture(height=4.8)
     ink = LinearSegmentedColormap.from_list("ink", [(0, 0, 0, 0), (0, 0, 0, 0.6)])
     axes.pcolormesh(range(n), range(n), probability, cmap=ink, vmin=0, vmax=1, linewidth=0)
     for name, columns in {"XE": list(range(n)), "OaXE": place_of}.items():
@@ -286,18 +286,6 @@ def _settings(result: Result) -> str:
     if not rows:
         return ""
     return f"<h2>Settings</h2>{table('Of this run', ['setting', 'value'], rows)}{again}"
-
-
-def _picture(width: float = 4.8, height: float = 3.2) -> "tuple[Figure, Axes]":
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height))
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=11)
-    axes.xaxis.label.set_fontsize(12)
-    axes.yaxis.label.set_fontsize(12)
-    return figure, axes
 
 
 def _lines(axes: "Axes", lines: dict[str, list[tuple[int, float]]], labels: dict[str, str]) -> None:

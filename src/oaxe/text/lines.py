@@ -97,6 +97,15 @@ class Lines:
         return UserError(f"{self.path}, line {self.number} {what}")
 
 
+def read_lines(path: Path) -> list[str]:
+    """All lines of a file that is small enough; UserError if it has none or cannot be read."""
+    with Lines(path) as lines:
+        found = list(iter(lines.read, None))
+    if not found:
+        raise UserError(f"{path} is empty; give a file with one sentence a line")
+    return found
+
+
 def read_parallel(source: Path, target: Path) -> Iterator[Chunk]:
     """Pairs of lines in chunks of bounded size.
 

@@ -86,7 +86,7 @@ def figures(record: dict[str, Any]) -> str:
     """A record in one line for people."""
     formats = {
         "step": "step {:d}", "epoch": "epoch {:.2f}", "loss": "loss {:.3f}", "bleu": "BLEU {:.2f}",
-        "exact_match": "exact match {:.1f} %",
+        "exact_match": "exact match {:.1f} %", "log_probability": "log-probability {:.3f}",
         "length_accuracy": "length {:.1%}", "lr": "lr {:.2e}", "tokens_per_second": "{:,.0f} tok/s",
         "truncated": "truncated {:.1%}", "displacement": "moved {:.2f}", "best": "best {:.2f}",
     }  # fmt: skip

@@ -12,7 +12,7 @@ from oaxe.losses.linear_softmax import as_linear_would, linear_cross_entropy
 from oaxe.losses.oaxe import least_probability
 from oaxe.model.inputs import IGNORED, Masking, causal_inputs, ctc_inputs, decoder_inputs
 from oaxe.model.transformer import Transformer
-from oaxe.text.symbols import BLANK, PAD
+from oaxe.text.symbols import BLANK, EOS, PAD
 
 # What a step adds up besides the loss itself; all sums, divided when they are shown.
 STATS = (
@@ -46,7 +46,9 @@ def make_example(
 ) -> Example:
     """Decoder input and loss target for a batch; random masks come from torch's own generator."""
     length = (target != PAD).sum(1)
-    if kind == "at":
+    if kind == "lm":
+        source = torch.full_like(source[:, :1], EOS)
+    if kind in ("at", "lm"):
         inputs, wanted = causal_inputs(target)
     elif kind == "ctc":
         inputs, wanted = ctc_inputs(source, upsample), target.masked_fill(target == PAD, IGNORED)

@@ -37,7 +37,7 @@ from oaxe.data.corpus import Corpus, Manifest, read_manifest
 from oaxe.decoding.pretrained import differences, load_folder
 from oaxe.decoding.translator import Translator
 from oaxe.errors import UserError
-from oaxe.model.transformer import SIZES, Transformer
+from oaxe.model.transformer import SIZES, Size, Transformer
 from oaxe.text.manifest import SUBWORDS
 from oaxe.text.subwords import Subwords
 from oaxe.training.checkpoint import (
@@ -47,10 +47,11 @@ from oaxe.training.checkpoint import (
     load_checkpoint,
     write_whole,
 )
+from oaxe.training.log import figures
 from oaxe.training.ranks import Ranks, join, leave
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED, Trainer
-from oaxe.training.validation import Validation, bleu, decoding_options
+from oaxe.training.validation import Validation, bleu, decoding_options, mean_log_probability
 
 # Settings that may change when a run is continued: they do not change what an update does.
 MAY_CHANGE = {
@@ -92,9 +93,11 @@ def _train(settings: Settings, ranks: Ranks, console: Console) -> dict[str, Any]
     if ranks.is_first:
         translator.save_pretrained(folder / "model")
         write_whole(folder / "result.json", json.dumps(result, indent=2) + "\n")
+        metric = trainer.validation.metric
+        use = "evaluate --lm" if settings.model.kind == "lm" else "translate --model"
         console.print(
-            f"{reason}: BLEU {result['bleu']:.2f} on validation ({result['model']}); "
-            f"translate with: oaxe translate --model {folder}",
+            f"{reason}: {figures({metric: result[metric]})} on validation ({result['model']}); "
+            f"use it with: oaxe {use} {folder}",
             highlight=False,
         )
     return result
@@ -127,7 +130,11 @@ def assemble(settings: Settings, ranks: Ranks, console: Console) -> tuple[Traine
             highlight=False,
         )
     translator = translator_of(settings, model)
-    validation = Validation(valid, settings, ranks, partial(bleu, translator), metric="bleu")
+    if settings.model.kind == "lm":
+        score, metric = partial(mean_log_probability, translator), "log_probability"
+    else:
+        score, metric = partial(bleu, translator), "bleu"
+    validation = Validation(valid, settings, ranks, score, metric)
     return Trainer(settings, model, corpus, validation, ranks, console), translator
 
 
@@ -157,12 +164,14 @@ def translator_at(checkpoint: Path, device: str) -> Translator:
 
 
 def build_model(settings: Settings, vocab_size: int) -> Transformer:
-    model = settings.model
+    model, size = settings.model, SIZES[settings.model.size]
+    if model.kind == "lm":
+        size = Size(**{**size, "encoder_layers": 0})
     return Transformer(
         vocab_size=vocab_size,
-        **SIZES[model.size],
+        **size,
         max_length=model.max_length,
-        causal=model.kind == "at",
+        causal=model.kind in ("at", "lm"),
         dropout=model.dropout,
         norm=model.norm,
         positions=model.positions,
@@ -185,14 +194,14 @@ def _finish(settings: Settings, trainer: Trainer) -> dict[str, Any]:
             f"none of the best checkpoints in {Path(settings.run) / BEST} can be read; train for "
             "longer, with a higher train.steps or train.minutes, to get new ones"
         )
-    best = found[0]
-    result = {"bleu": best["score"], "model": f"best checkpoint, step {int(best['step'])}"}
+    best, metric = found[0], trainer.validation.metric
+    result = {metric: best["score"], "model": f"best checkpoint, step {int(best['step'])}"}
     if len(groups) > 1:
         trainer.model.load_state_dict(average_tensors(groups))
         averaged = trainer.validation.score()
-        result["bleu_of_average"] = averaged
+        result[f"{metric}_of_average"] = averaged
         if averaged > best["score"]:
-            return result | {"bleu": averaged, "model": f"average of the {len(groups)} best"}
+            return result | {metric: averaged, "model": f"average of the {len(groups)} best"}
     trainer.model.load_state_dict(groups[0])
     return result
 

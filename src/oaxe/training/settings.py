@@ -20,8 +20,10 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    kind: Literal["nat", "at", "ctc"] = option(
-        "nat", "nat: all words at once; at: one after the other; ctc: nat with blanks"
+    kind: Literal["nat", "at", "ctc", "lm"] = option(
+        "nat",
+        "nat: all words at once; at: one after the other; ctc: nat with blanks; "
+        "lm: at without a source, a language model of the target side",
     )
     size: Literal["tiny", "small", "base", "big", "12-1"] = option("base", "see docs/training.md")
     norm: Literal["post", "pre"] = option("post", "layer norm after or before each block")
@@ -125,14 +127,17 @@ class Settings:
             problems.append(f"optim.betas must be in [0, 1), got {list(self.optim.betas)}")
         if not (loss.annealing_c > 1 and loss.annealing_lambda <= 1):
             problems.append("loss.annealing_c must be above 1 and loss.annealing_lambda at most 1")
-        allowed = {"nat": ("xe", "oaxe", "axe"), "at": ("xe",), "ctc": ("ctc",)}[model.kind]
+        losses = {"nat": ("xe", "oaxe", "axe"), "at": ("xe",), "ctc": ("ctc",), "lm": ("xe",)}
+        allowed = losses[model.kind]
         if loss.name not in allowed:
             problems.append(
                 f"loss.name {loss.name} does not go with model.kind {model.kind}; "
                 f"it takes {', '.join(allowed)}"
             )
-        if model.kind == "at" and model.positions == "both":
-            problems.append("model.positions both needs an end to count from; kind at has none")
+        if model.kind in ("at", "lm") and model.positions == "both":
+            problems.append(
+                f"model.positions both needs an end to count from; kind {model.kind} has none"
+            )
         if loss.truncation and loss.name != "oaxe":
             problems.append(f"loss.truncation belongs to oaxe, the loss is {loss.name}")
         if loss.annealing and not (limits.epochs or limits.steps):

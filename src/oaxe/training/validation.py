@@ -9,13 +9,12 @@ import torch
 
 from oaxe.data.batches import collate, cut
 from oaxe.data.corpus import Corpus
+from oaxe.decoding.likelihood import log_likelihoods
 from oaxe.decoding.translator import Translator
+from oaxe.text.languages import bleu_tokenizer
 from oaxe.training.objective import STATS, Objective, make_example
 from oaxe.training.ranks import Ranks
 from oaxe.training.settings import Settings
-
-# Languages without spaces between words; everything else has mteval's 13a.
-TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
 
 
 class Validation:
@@ -80,9 +79,19 @@ def bleu(translator: Translator, validation: Validation) -> float:
             bf16=settings.train.precision == "bf16",
         )
     references = corpus.targets_text[: validation.n_sentences]
-    tokenizer = TOKENIZERS.get(translator.languages[1].split("-")[0], "13a")
+    tokenizer = bleu_tokenizer(translator.languages[1])
     score = sacrebleu.corpus_bleu(ranks.collect(mine), [references], tokenize=tokenizer)
     return float(score.score)
+
+
+def mean_log_probability(lm: Translator, validation: Validation) -> float:
+    """Of a subword of the target, ends of sentences included; what is too long is cut."""
+    ranks, limit = validation.ranks, lm.model.max_length
+    targets = [validation.corpus.target(i)[:limit].tolist() for i in range(validation.n_sentences)]
+    mine = targets[ranks.rank :: ranks.world_size]
+    budget = validation.settings.data.batch_tokens
+    found: list[float] = ranks.collect(log_likelihoods(lm, mine, batch_tokens=budget))
+    return sum(found) / sum(len(target) + 1 for target in targets)
 
 
 def decoding_options(settings: Settings) -> dict[str, bool | int | float]:
@@ -90,7 +99,7 @@ def decoding_options(settings: Settings) -> dict[str, bool | int | float]:
     validation = settings.validation
     if settings.model.kind == "at":
         return {"beam": validation.beam}
-    if settings.model.kind == "ctc":
+    if settings.model.kind in ("ctc", "lm"):
         return {}
     return {
         "length_candidates": validation.length_candidates,

@@ -1,0 +1,46 @@
+"""What depends on the language of a text: how BLEU splits it, and what counts as a word."""
+
+import re
+from collections.abc import Iterable
+from importlib.util import find_spec
+
+# sacreBLEU's tokenizers; every other language has mteval's 13a.
+TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "char", "th": "char"}
+UNSPACED = {"ja", "th", "zh"}
+
+
+def bleu_tokenizer(language: str) -> str:
+    """The name of sacreBLEU's tokenizer for a language such as ``de`` or ``zh-CN``.
+
+    Japanese is split by MeCab where it is installed (``pip install "sacrebleu[ja]"``), otherwise
+    into characters: two figures that cannot be compared, so look at the signature.
+    """
+    name = TOKENIZERS.get(_main(language), "13a")
+    if name == "ja-mecab" and not (find_spec("MeCab") and find_spec("ipadic")):
+        return "char"
+    return name
+
+
+def unit(language: str) -> str:
+    """What :func:`words` returns, for the reader."""
+    return "characters" if _main(language) in UNSPACED else "words"
+
+
+def words(text: str, language: str) -> list[str]:
+    """What stands between spaces; the characters of a language that is written without them.
+
+    Example:
+        >>> words("a  small dog.", "en"), words("小 犬", "ja")
+        (['a', 'small', 'dog.'], ['小', '犬'])
+    """
+    found = text.split()
+    return list("".join(found)) if unit(language) == "characters" else found
+
+
+def joined(words: Iterable[str], language: str) -> str:
+    """The words as a text again."""
+    return ("" if unit(language) == "characters" else " ").join(words)
+
+
+def _main(language: str) -> str:
+    return re.split("[-_]", language.lower())[0]
