@@ -12,7 +12,10 @@ from torch import Tensor
 
 import oaxe
 from oaxe.losses import NotFiniteError, assignment, linear_softmax
+from oaxe.model import attention as attention_module
 from oaxe.model.attention import attention
+from oaxe.model.residual import add_and_normalise
+from oaxe.model.transformer import SIZES, Transformer
 from tests.matrices import KINDS, hard_matrices
 
 pytestmark = [
@@ -291,3 +294,68 @@ def test_attention_no_further_off_than_plain(length: int) -> None:
         errors.append([float((a - b).norm() / b.norm()) for a, b in zip(found, right, strict=True)])
     for ours, theirs in zip(*errors, strict=True):
         assert ours <= 1.1 * theirs + 1e-4
+
+
+def test_residual_no_further_off_than_plain() -> None:
+    torch.manual_seed(0)
+    given = [torch.randn(64, 40, 512, device="cuda", dtype=torch.float64) for _ in range(2)]
+    given += [torch.randn(512, device="cuda", dtype=torch.float64) for _ in range(2)]
+    gradient = torch.randn_like(given[0])
+
+    def both_ways(values: list[Tensor], fused: bool) -> list[Tensor]:
+        values = [value.detach().requires_grad_() for value in values]
+        x, update, weight, bias = values
+        with torch.autocast("cuda", torch.bfloat16, enabled=x.dtype == torch.bfloat16):
+            if fused:
+                out = add_and_normalise(x, update, weight, bias, 1e-5, drop=0.0)
+            else:
+                out = F.layer_norm(x + update, (512,), weight, bias, 1e-5).to(x.dtype)
+        return [out, *torch.autograd.grad(out, values, gradient.to(out.dtype))]
+
+    right = both_ways(given, fused=False)
+    half = [x.bfloat16() for x in given[:2]] + [x.float() for x in given[2:]]
+    for ours, plain, exact in zip(
+        both_ways(half, fused=True), both_ways(half, fused=False), right, strict=True
+    ):
+        errors = [float((x - exact).norm() / exact.norm()) for x in (ours, plain)]
+        assert errors[0] <= 1.1 * errors[1] + 1e-4
+
+
+def learning_curve(loss: str, fast: bool, half: bool, monkeypatch: pytest.MonkeyPatch) -> Tensor:
+    """Of a small model that learns to repeat its source, in float32 or bfloat16."""
+    monkeypatch.setattr(attention_module, "is_large", lambda x: fast)
+    monkeypatch.setattr("oaxe.model.residual.is_large", lambda x: fast)
+    torch.manual_seed(0)
+    model = Transformer(
+        vocab_size=60, **SIZES["tiny"], max_length=20, causal=False, dropout=0.0
+    ).cuda()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    plain: Any = {"xe": oaxe.xe_loss, "oaxe": oaxe.oaxe_loss}[loss]
+    linear: Any = {"xe": oaxe.linear_xe_loss, "oaxe": oaxe.linear_oaxe_loss}[loss]
+    values = []
+    for _ in range(120):
+        source = torch.randint(7, 60, (256, 10), device="cuda")
+        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+            masks = torch.full_like(source, 4)
+            hidden, _ = model(source, masks, masks != 0)
+            if fast:
+                value = linear(hidden, model.output_weight, source)
+            else:
+                value = plain(model.logits(hidden), source)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        values.append(value.detach())
+    oaxe.check_costs()
+    return torch.stack(values).view(-1, 10).mean(1)  # ten updates together
+
+
+@pytest.mark.parametrize("loss", ["xe", "oaxe"])
+def test_same_learning_curve(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fast path is no further from float32 than plain bfloat16 is, but for a little."""
+    exact = learning_curve(loss, fast=False, half=False, monkeypatch=monkeypatch)
+    plain = learning_curve(loss, fast=False, half=True, monkeypatch=monkeypatch)
+    ours = learning_curve(loss, fast=True, half=True, monkeypatch=monkeypatch)
+    assert exact[-1] < 0.7 * exact[0]  # it learns
+    allowed = (plain - exact).abs().max() + 0.02 * exact
+    assert ((ours - exact).abs() <= allowed).all(), (exact, plain, ours)

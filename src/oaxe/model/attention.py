@@ -47,8 +47,14 @@ def _is_short(query: Tensor, key_value: Tensor) -> bool:
         and query.dtype in (torch.bfloat16, torch.float16)
         and query.shape[3] in kernel.HEAD_DIMS
         and max(query.shape[1], key_value.shape[1]) <= kernel.LONGEST
-        and query.numel() > 0
+        and is_large(query)
     )
+
+
+def is_large(x: Tensor) -> bool:
+    """``x (batch, length, ...)``: below, the launch of a kernel of our own takes longer than it
+    saves."""
+    return x.shape[0] * x.shape[1] >= 2_048
 
 
 # Registered operators, so that torch.compile takes each as one opaque call.

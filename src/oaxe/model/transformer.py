@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oaxe.model.attention import attention
+from oaxe.model.residual import add_and_normalise
 from oaxe.text.symbols import LENGTH, PAD
 
 Norm = Literal["post", "pre"]
@@ -126,7 +127,9 @@ class Residual(nn.Module):
         if self.pre:
             out: Tensor = x + self.dropout(self.sublayer(self.norm(x), *arguments))
         else:
-            out = self.norm(x + self.dropout(self.sublayer(x, *arguments)))
+            drop = self.dropout.p if self.training else 0.0
+            norm = self.norm.weight, self.norm.bias, self.norm.eps
+            out = add_and_normalise(x, self.sublayer(x, *arguments), *norm, drop)
         return out
 
 
