@@ -44,27 +44,39 @@ class Encoded(NamedTuple):
 
 @dataclass
 class LayerCache:
-    """Keys and values that a causal decoder layer need not compute again."""
+    """Keys and values that a causal decoder layer need not compute again.
+
+    ``rows`` rows of a sentence (its beams) share a store and never move in it: where a row goes
+    on from what another was, only the mask of :meth:`Transformer.decode` changes.
+    """
 
     source: Pair
-    own: Pair | None = None
+    rows: int = 1
+    own: Tensor | None = None  # (batch, room, 2 * dim), keys beside values; step after step
+    filled: int = 0  # of the room
 
     @property
     def length(self) -> int:
-        return 0 if self.own is None else self.own[0].shape[2]
+        return self.filled // self.rows
 
-    def extend(self, new: Pair) -> Pair:
-        if self.own is not None:
-            new = torch.cat([self.own[0], new[0]], 2), torch.cat([self.own[1], new[1]], 2)
-        self.own = new
-        return new
+    def extend(self, new: Tensor) -> Tensor:
+        """``new (batch * rows, tokens, 2 * dim)`` behind all that came before."""
+        steps = new.unflatten(0, (-1, self.rows)).transpose(1, 2).flatten(1, 2)
+        start, end = self.filled, self.filled + steps.shape[1]
+        if self.own is None or end > self.own.shape[1]:
+            grown = steps.new_empty(steps.shape[0], 2 * end + 16 * self.rows, steps.shape[2])
+            if self.own is not None:
+                grown[:, :start] = self.own[:, :start]
+            self.own = grown
+        self.own[:, start:end] = steps
+        self.filled = end
+        return self.own[:, :end]
 
-    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Row i continues what row ``rows[i]`` was; the same for sentences, if they change."""
+    def select(self, sentences: Tensor) -> None:
+        """Go on with these sentences alone."""
+        self.source = self.source[0][sentences], self.source[1][sentences]
         if self.own is not None:
-            self.own = self.own[0][rows], self.own[1][rows]
-        if sentences is not None:
-            self.source = self.source[0][sentences], self.source[1][sentences]
+            self.own = self.own[sentences]
 
 
 class Attention(nn.Module):
@@ -77,35 +89,33 @@ class Attention(nn.Module):
         self.key_value = nn.Linear(dim, 2 * dim)
         self.output = nn.Linear(dim, dim)
 
-    def keys_values(self, x: Tensor) -> Pair:
-        batch, length, dim = x.shape
-        both = self.key_value(x).view(batch, length, 2 * self.heads, dim // self.heads)
+    def keys_values(self, x: Tensor, cache: LayerCache | None = None) -> Pair:
+        both = self.key_value(x)
+        if cache is not None:
+            both = cache.extend(both)
+        batch, length, width = both.shape
+        both = both.view(batch, length, 2 * self.heads, width // (2 * self.heads))
         keys, values = both.transpose(1, 2).chunk(2, dim=1)  # (batch, heads, length, dim / heads)
         return keys, values
 
     def forward(
         self,
         x: Tensor,  # (rows, length, dim)
-        mask: Tensor | None,  # (batch, keys) bool; None: all of them, but see causal
+        mask: Tensor | None,  # (batch or rows, keys) bool; None: all of them, but see causal
         source: Pair | None = None,
         cache: LayerCache | None = None,
         causal: bool = False,
     ) -> Tensor:
-        if source is None:
-            keys, values = self.keys_values(x)
-            if cache is not None:
-                keys, values = cache.extend((keys, values))
-        else:
-            keys, values = source
-        # Several rows of x may share one source sentence (beams, length candidates). Nothing in
-        # attention to the source depends on the row, so they are just more queries of it.
+        keys, values = self.keys_values(x, cache) if source is None else source
+        # Several rows of x may share one source sentence (beams, length candidates), or one cache.
+        # Keys and values do not depend on the row, so they are just more queries of them.
         batch, heads, _, head_dim = keys.shape
         queries = self.query(x).view(batch, -1, heads, head_dim).transpose(1, 2)
         attended = F.scaled_dot_product_attention(
             queries,
             keys,
             values,
-            attn_mask=None if mask is None else mask[:, None, None, :],
+            attn_mask=None if mask is None else mask.view(batch, 1, -1, mask.shape[1]),
             is_causal=causal,
         )
         out: Tensor = self.output(attended.transpose(1, 2).reshape(x.shape))
@@ -274,6 +284,7 @@ class Transformer(nn.Module):
         mask: Tensor,
         encoded: Encoded,
         cache: list[LayerCache] | None = None,
+        own: Tensor | None = None,
     ) -> Tensor:
         """The last hidden states, ``(rows, length, dim)``.
 
@@ -284,6 +295,9 @@ class Transformer(nn.Module):
             encoded: what :meth:`encode` returned.
             cache: of :meth:`new_cache`, for a causal model. ``inputs`` then holds only what comes
                 after all that was decoded with this cache before; one token, after the first call.
+            own: for a cache that k rows share, ``(rows, steps * k)`` bool: True for what is part of
+                this row's prefix, its new token included. Place ``s * k + i`` is what row i of
+                the sentence read in step s.
         """
         before = cache[0].length if cache else 0
         x = self._embed(inputs, self.target_positions, before)
@@ -292,19 +306,24 @@ class Transformer(nn.Module):
         x = self.dropout(self.target_norm(x))
         # What is padded on the right lies in the future of every real token, so a causal decoder
         # needs no other mask; and a token that comes alone after a cache has no future.
-        causal = self.causal and before == 0
-        own_mask = None if self.causal else mask
+        causal = self.causal and before == 0 and own is None
+        own_mask = own if self.causal else mask
         for number, layer in enumerate(self.decoder):
             x = layer(x, own_mask, encoded, cache[number] if cache else None, causal)
         out: Tensor = self.decoder_norm(x)
         return out
 
-    def new_cache(self, encoded: Encoded) -> list[LayerCache]:
-        """An empty cache; the keys and values of the source are computed here, once."""
+    def new_cache(self, encoded: Encoded, rows: int = 1) -> list[LayerCache]:
+        """An empty cache; the keys and values of the source are computed here, once.
+
+        Args:
+            encoded: what :meth:`encode` returned.
+            rows: how many rows of a sentence share it; :meth:`decode` then needs ``own``.
+        """
         caches = []
         for layer in self.decoder:
             assert isinstance(layer, DecoderLayer)
-            caches.append(LayerCache(layer.source_keys_values(encoded)))
+            caches.append(LayerCache(layer.source_keys_values(encoded), rows))
         return caches
 
     def logits(self, hidden: Tensor) -> Tensor:
