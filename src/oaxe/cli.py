@@ -209,6 +209,55 @@ def translate(
         )
 
 
+@app.command()
+def distill(
+    out: Annotated[Path, typer.Option(help="Folder to make.", file_okay=False)],
+    teacher: Annotated[
+        str, typer.Option(help="An autoregressive run, checkpoint of it, model or hub name.")
+    ],
+    source: Annotated[Path | None, typer.Option(help="Training source: plain, .gz or .xz.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Or: prepared folder, whose training source is taken.")
+    ] = None,
+    valid: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="SOURCE REFERENCE", help="Measure the teacher's BLEU on this first."),
+    ] = None,
+    beam: Annotated[int, typer.Option(min=1, help="Beam width.")] = 5,
+    length_penalty: Annotated[float, typer.Option(help="Exponent of the length.")] = 1.0,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Size of a batch.")] = 16_384,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")
+    ] = None,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
+) -> None:
+    """Let a teacher translate the training text; the same command continues what was stopped.
+
+    On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe.cli distill ...
+    """
+    from rich.console import Console
+
+    if (source is None) == (data is None):
+        raise typer.BadParameter("give either --source or --data")
+
+    from oaxe.distillation.distill import distill, training_source
+
+    finished = distill(
+        out,
+        teacher=teacher,
+        source=training_source(data) if data else source,  # type: ignore[arg-type]
+        beam=beam,
+        length_penalty=length_penalty,
+        batch_tokens=batch_tokens,
+        bf16=bf16,
+        device=device,
+        valid=valid,
+        console=Console(),
+    )
+    if not finished:
+        raise typer.Exit(1)
+
+
 @config.command()
 def check(
     configurations: Annotated[list[Path], typer.Argument(help="YAML files.")],

@@ -61,7 +61,7 @@ class LayerCache:
 
     def extend(self, new: Tensor) -> Tensor:
         """``new (batch * rows, tokens, 2 * dim)`` behind all that came before."""
-        steps = new.unflatten(0, (-1, self.rows)).transpose(1, 2).flatten(1, 2)
+        steps = new.view(-1, self.rows, *new.shape[1:]).transpose(1, 2).flatten(1, 2)
         start, end = self.filled, self.filled + steps.shape[1]
         if self.own is None or end > self.own.shape[1]:
             grown = steps.new_empty(steps.shape[0], 2 * end + 16 * self.rows, steps.shape[2])

@@ -10,6 +10,7 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -95,6 +96,19 @@ class Lines:
 
     def _error(self, what: str) -> UserError:
         return UserError(f"{self.path}, line {self.number} {what}")
+
+
+def read_lines(path: Path, count: int) -> Iterator[list[str]]:
+    """The lines of a file in chunks of ``count``; the last may be shorter.
+
+    Raises:
+        UserError: the file is missing, damaged, empty or not UTF-8.
+    """
+    with Lines(path) as lines:
+        while chunk := list(islice(iter(lines.read, None), count)):
+            yield chunk
+        if lines.number == 0:
+            raise UserError(f"{path} is empty; give a file with one sentence a line")
 
 
 def read_parallel(source: Path, target: Path) -> Iterator[Chunk]:
