@@ -20,8 +20,9 @@ from rich.console import Console
 
 from oaxe.config import flatten
 from oaxe.decoding.translator import Translator
-from oaxe.distillation.shards import Shards, appears_whole, shard_size
+from oaxe.distillation.shards import Shards, shard_size
 from oaxe.errors import UserError
+from oaxe.files import appears_whole
 from oaxe.text.lines import read_lines
 from oaxe.text.manifest import MANIFEST, SUBWORDS, checksum
 from oaxe.training.checkpoint import write_whole

@@ -5,12 +5,9 @@ FOLDER/00000012.taken   a process of this start is at work on it
 """
 
 import math
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from oaxe.errors import UserError
 from oaxe.training.checkpoint import write_whole
@@ -75,14 +72,3 @@ class Shards:
                     f"{expected:,}. It is removed; the same command does it again"
                 )
             yield content
-
-
-@contextmanager
-def appears_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that has its name only when all of it is on the disk."""
-    part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
