@@ -7,6 +7,7 @@ import json
 import lzma
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -145,6 +146,8 @@ def test_a_shard_is_taken_once(tmp_path: Path) -> None:
     theirs.forget_who_took_what()
     assert [ours.take(n) for n in range(3)] == [True, False, True]
     assert ours.lines_done() == 8
+    shutil.rmtree(tmp_path)  # as the first rank does when all is done
+    assert not theirs.take(2)
 
 
 def _work(out: Path, teacher: Path, source: Path, die_at_sync: int) -> None:

@@ -7,6 +7,7 @@ said alike, take the place of the references.
 import json
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from hashlib import sha256
@@ -95,14 +96,18 @@ def distill(
             if shards is None:
                 console.print(f"{out} is already done with these settings", highlight=False)
                 return True
-            if ranks.is_first and valid is not None:
+            if not ranks.is_first:
+                for _ in translate_shards(shards, source, translator, how):
+                    pass
+                return True
+            if valid is not None:
                 score_teacher(shards.folder / VALID, translator, valid, how, console)
             with Display(console, shards.lines, shards.lines_done()) as display:
-                translate_shards(shards, source, translator, how, display)
-                while ranks.is_first and display.show(shards.lines_done()) < shards.lines:
+                for _ in translate_shards(shards, source, translator, how):
+                    display.show(shards.lines_done())
+                while display.show(shards.lines_done()) < shards.lines:  # others are at work
                     time.sleep(SECONDS_BETWEEN_LOOKS)
-            if ranks.is_first:
-                finish(out, shards, source, translator, teacher, console)
+            finish(out, shards, source, translator, teacher, console)
             return True
     except AbandonedError:
         console.print("interrupted; the same command continues from here")
@@ -171,13 +176,13 @@ def score_teacher(
 
 
 def translate_shards(
-    shards: Shards, source: Path, translator: Translator, how: dict[str, Any], display: Display
-) -> None:
+    shards: Shards, source: Path, translator: Translator, how: dict[str, Any]
+) -> Iterator[int]:
     """One after the other, what is neither done nor taken by another process."""
     for number, lines in enumerate(read_lines(source, shards.size)):
         if shards.take(number):
             shards.write(number, translate_quietly(translator, lines, how))
-            display.show(shards.lines_done())
+            yield number
 
 
 def translate_quietly(translator: Translator, lines: list[str], how: dict[str, Any]) -> list[str]:

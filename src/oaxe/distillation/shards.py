@@ -5,12 +5,13 @@ FOLDER/00000012.taken   a process of this start is at work on it
 """
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from oaxe.errors import UserError
-from oaxe.training.checkpoint import write_whole
+from oaxe.files import appears_whole
 
 FEWEST, MOST = 1_024, 8_192  # sentences of a shard
 WANTED = 32  # shards, if they are not too small then: enough to share between the GPUs of a machine
@@ -52,13 +53,19 @@ class Shards:
             self.path(number).with_suffix(".taken").touch(exist_ok=False)
         except FileExistsError:
             return False
+        except FileNotFoundError:
+            return False  # all is done, and the first rank has removed the folder
         return True
 
     def write(self, number: int, lines: Sequence[str]) -> None:
-        write_whole(self.path(number), "".join(f"{line}\n" for line in lines))
+        # A name of our own: a process that outlived an earlier start may be at this shard too.
+        own = self.path(number).with_suffix(f".{os.getpid()}")
+        with appears_whole(own) as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+        own.replace(self.path(number))
 
     def lines_done(self) -> int:
-        return sum(self.lines_of(int(path.name)) for path in self.folder.glob("[0-9]" * 8))
+        return sum(self.lines_of(int(name)) for name in os.listdir(self.folder) if name.isdigit())
 
     def contents(self) -> Iterator[bytes]:
         """Of all shards in order; one that has not as many lines as it should is removed."""
