@@ -8,6 +8,8 @@ import os
 import random
 import signal
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -118,17 +120,22 @@ def free_port() -> str:
         return str(found.getsockname()[1])
 
 
-def _work(settings: Settings, die_at_sync: int) -> None:
-    sync, count = os.fsync, 0
+@contextmanager
+def dying_at_sync(die_at: int) -> Iterator[None]:
+    """The process kills itself at the n-th time that it syncs a file; 0: never."""
+    sync, count = os.fsync, itertools.count(1)
 
     def counting(descriptor: int) -> None:
-        nonlocal count
-        count += 1
-        if count == die_at_sync:
+        if next(count) == die_at:
             os.kill(os.getpid(), signal.SIGKILL)
         sync(descriptor)
 
     with mock.patch("os.fsync", counting):
+        yield
+
+
+def _work(settings: Settings, die_at_sync: int) -> None:
+    with dying_at_sync(die_at_sync):
         train_small(settings)
 
 

@@ -14,6 +14,8 @@ app = typer.Typer(
 )
 config = typer.Typer(help="Look at and check configurations of `oaxe train`.", no_args_is_help=True)
 app.add_typer(config, name="config")
+data = typer.Typer(help="Data sets by name.", no_args_is_help=True)
+app.add_typer(data, name="data")
 bench = typer.Typer(
     help="Measure, all contenders on the same inputs in one run.", no_args_is_help=True
 )
@@ -210,6 +212,55 @@ def translate(
 
 
 @app.command()
+def distill(
+    out: Annotated[Path, typer.Option(help="Folder to make.", file_okay=False)],
+    teacher: Annotated[
+        str, typer.Option(help="An autoregressive run, checkpoint of it, model or hub name.")
+    ],
+    source: Annotated[Path | None, typer.Option(help="Training source: plain, .gz or .xz.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Or: prepared folder, whose training source is taken.")
+    ] = None,
+    valid: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="SOURCE REFERENCE", help="Measure the teacher's BLEU on this first."),
+    ] = None,
+    beam: Annotated[int, typer.Option(min=1, help="Beam width.")] = 5,
+    length_penalty: Annotated[float, typer.Option(help="Exponent of the length.")] = 1.0,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Size of a batch.")] = 16_384,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")
+    ] = None,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
+) -> None:
+    """Let a teacher translate the training text; the same command continues what was stopped.
+
+    On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe.cli distill ...
+    """
+    from rich.console import Console
+
+    if (source is None) == (data is None):
+        raise typer.BadParameter("give either --source or --data")
+
+    from oaxe.distillation.distill import distill, training_source
+
+    finished = distill(
+        out,
+        teacher=teacher,
+        source=training_source(data) if data else source,  # type: ignore[arg-type]
+        beam=beam,
+        length_penalty=length_penalty,
+        batch_tokens=batch_tokens,
+        bf16=bf16,
+        device=device,
+        valid=valid,
+        console=Console(),
+    )
+    if not finished:
+        raise typer.Exit(1)
+
+
+@app.command()
 def evaluate(
     hyp: Annotated[
         list[str] | None,
@@ -354,6 +405,77 @@ def show() -> None:
     from oaxe.training.settings import Settings
 
     typer.echo(documented(Settings), nl=False)
+
+
+DatasetName = Annotated[str, typer.Argument(help="See `oaxe data list`; wmt14-de-en works too.")]
+DatasetFolder = Annotated[
+    Path,
+    typer.Option(
+        "--folder", "--from", envvar="OAXE_DATA", help="That has data sets, or is to have them."
+    ),
+]
+
+
+@data.command("list")
+def list_datasets() -> None:
+    """Print the names of all data sets, what they are and where they come from."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from oaxe.datasets.catalogue import CATALOGUE
+
+    table = Table(box=None, padding=(0, 1))
+    for header in ("name", "train", "downloads"):
+        table.add_column(header, no_wrap=True)
+    table.add_column("what it is; licence")
+    for name, entry in CATALOGUE.items():
+        parts = [*(["train"] if entry.archives else []), *entry.test_sets]
+        about = f"{entry.about}; {entry.licence}"
+        table.add_row(name, entry.pairs, ", ".join(parts) or "nothing", about)
+    Console().print(table)
+
+
+@data.command()
+def get(name: DatasetName, folder: DatasetFolder = Path("data/sets")) -> None:
+    """Download a data set, or check the one that is there, and say how to prepare it.
+
+    The same command continues a download that was cut short.
+    """
+    from rich.console import Console
+
+    from oaxe.datasets.dataset import dataset
+
+    found = dataset(name, folder, Console())
+    typer.echo(found.prepare_command(f"data/{name}") if found.train else f"{name} is in {folder}")
+
+
+@data.command("prepare")
+def prepare_dataset(
+    name: DatasetName,
+    out: Annotated[Path, typer.Argument(help="Folder to make.")],
+    folder: DatasetFolder = Path("data/sets"),
+) -> None:
+    """The same, and then `oaxe prepare` with the settings that suit it."""
+    from rich.console import Console
+
+    from oaxe.datasets.dataset import dataset
+    from oaxe.errors import UserError
+    from oaxe.text.prepare import prepare
+
+    found = dataset(name, folder, Console())
+    if found.train is None:
+        raise UserError(f"{name} is for evaluation: it has nothing to train on")
+    prepare(
+        out,
+        source_language=found.source_language,
+        target_language=found.target_language,
+        train=found.train,
+        valid=found.valid,
+        test=found.test,
+        vocab_size=found.vocab_size,
+        character_coverage=found.character_coverage,
+        console=Console(),
+    )
 
 
 JsonPath = Annotated[

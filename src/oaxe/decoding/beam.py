@@ -66,8 +66,11 @@ class _Search:
     ) -> None:
         self.model, self.beam, self.length_penalty = model, beam, length_penalty
         self.encoded: Encoded = model.encode(source)
-        self.cache = model.new_cache(self.encoded) if use_cache else None
+        self.cache = model.new_cache(self.encoded, beam) if use_cache else None
         batch, device = source.shape[0], source.device
+        # Which keys and values of the cache belong to each prefix: these move, the cache stays.
+        self.own = torch.zeros(batch, beam, 0, dtype=torch.bool, device=device)
+        self.new = torch.eye(beam, dtype=torch.bool, device=device)
         self.never = forbidden(device, EOS)
         self.not_at_first = forbidden(device)  # no translation is empty
         self.sentences = torch.arange(batch, device=device)
@@ -93,17 +96,16 @@ class _Search:
         self.prefixes = _of_rows(prefixes, kept)
         # Where all but EOS was forbidden, what is left here is dead: its sum is -inf.
         self.sums = sums.gather(1, kept)
-        if self.cache is not None and self.beam > 1:
-            first = torch.arange(0, self.sums.numel(), self.beam, device=rows.device).unsqueeze(1)
-            origin = first + rows.gather(1, kept)  # (batch, beam), rows of the decoder
-            for layer in self.cache:
-                layer.select(origin.flatten())
+        self.own = _of_rows(self.own, rows.gather(1, kept))
 
     def _candidates(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        inputs = self.prefixes.flatten(0, 1)  # (batch * beam, step + 1)
+        inputs, own = self.prefixes.flatten(0, 1), None  # (batch * beam, step + 1)
         if self.cache is not None:
             inputs = inputs[:, -1:]
-        hidden = self.model.decode(inputs, inputs != PAD, self.encoded, self.cache)[:, -1]
+            new = self.new.expand(len(self.sums), -1, -1)
+            self.own = torch.cat([self.own, new], dim=2)  # (batch, beam, (step + 1) * beam)
+            own = self.own.flatten(0, 1) if self.beam > 1 else None
+        hidden = self.model.decode(inputs, inputs != PAD, self.encoded, self.cache, own)[:, -1]
         logits = self.model.logits(hidden).float()  # (batch * beam, vocab)
         logits.index_fill_(1, self.not_at_first if step == 0 else self.never, float("-inf"))
         n = 2 * self.beam
@@ -148,11 +150,10 @@ class _Search:
                 for score, row in zip(scores, finished, strict=True)
                 if score > float("-inf")
             ]
-        rows = torch.arange(self.sums.numel(), device=left.device).view_as(self.sums)[left]
         for layer in self.cache or []:
-            layer.select(rows.flatten(), left)
+            layer.select(left)
         self.encoded = Encoded(self.encoded.hidden[left], self.encoded.mask[left], None)
-        for name in ("sentences", "limit", "done", "prefixes", "sums", "finished", "scores"):
+        for name in ("sentences", "limit", "done", "prefixes", "own", "sums", "finished", "scores"):
             setattr(self, name, getattr(self, name)[left])
 
 

@@ -18,7 +18,8 @@ def attention(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: boo
     Args:
         query: ``(batch, length, heads, dim)``.
         key_value: ``(batch, keys, 2, heads, dim)``.
-        mask: ``(batch, keys)`` bool, False for keys that no place may see.
+        mask: bool, False for keys that are not seen: ``(batch, keys)`` by any place, or
+            ``(batch * length, keys)`` by that place.
         causal: a place sees no key after it.
 
     Example:
@@ -27,7 +28,7 @@ def attention(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: boo
         ...     1, 2, 2, 1, 2), None, causal=False)
         tensor([[[[0.5000, 0.5000]]]])
     """
-    if _is_short(query, key_value):
+    if _is_short(query, key_value) and (mask is None or len(mask) == len(query)):
         out: Tensor = _short_attention(query, key_value, mask, causal)
         return out
     keys, values = key_value.unbind(2)
@@ -35,7 +36,7 @@ def attention(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: boo
         query.transpose(1, 2),
         keys.transpose(1, 2),
         values.transpose(1, 2),
-        attn_mask=None if mask is None else mask[:, None, None, :],
+        attn_mask=None if mask is None else mask.view(len(query), 1, -1, mask.shape[1]),
         is_causal=causal,
     ).transpose(1, 2)
 

@@ -45,25 +45,39 @@ class Encoded(NamedTuple):
 
 @dataclass
 class LayerCache:
-    """Keys and values that a causal decoder layer need not compute again."""
+    """Keys and values that a causal decoder layer need not compute again.
 
-    source: Tensor  # (batch, source_len, 2, heads, dim / heads)
-    own: Tensor | None = None  # (rows, length, 2, heads, dim / heads)
+    ``rows`` rows of a sentence (its beams) share a store and never move in it: where a row goes
+    on from what another was, only the mask of :meth:`Transformer.decode` changes.
+    """
+
+    source: Tensor  # (batch, source_len, 2, heads, dim / heads): keys and values
+    rows: int = 1
+    own: Tensor | None = None  # (batch, room, 2, heads, dim / heads), step after step
+    filled: int = 0  # of the room
 
     @property
     def length(self) -> int:
-        return 0 if self.own is None else self.own.shape[1]
+        return self.filled // self.rows
 
     def extend(self, new: Tensor) -> Tensor:
-        self.own = new if self.own is None else torch.cat([self.own, new], 1)
-        return self.own
+        """``new (batch * rows, tokens, 2, heads, dim / heads)`` behind all that came before."""
+        steps = new.view(-1, self.rows, *new.shape[1:]).transpose(1, 2).flatten(1, 2)
+        start, end = self.filled, self.filled + steps.shape[1]
+        if self.own is None or end > self.own.shape[1]:
+            grown = steps.new_empty(len(steps), 2 * end + 16 * self.rows, *steps.shape[2:])
+            if self.own is not None:
+                grown[:, :start] = self.own[:, :start]
+            self.own = grown
+        self.own[:, start:end] = steps
+        self.filled = end
+        return self.own[:, :end]
 
-    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Row i continues what row ``rows[i]`` was; the same for sentences, if they change."""
+    def select(self, sentences: Tensor) -> None:
+        """Go on with these sentences alone."""
+        self.source = self.source[sentences]
         if self.own is not None:
-            self.own = self.own[rows]
-        if sentences is not None:
-            self.source = self.source[sentences]
+            self.own = self.own[sentences]
 
 
 class Attention(nn.Module):
@@ -85,7 +99,7 @@ class Attention(nn.Module):
     def forward(
         self,
         x: Tensor,  # (rows, length, dim)
-        mask: Tensor | None,  # (batch, keys) bool; None: all of them, but see causal
+        mask: Tensor | None,  # (batch or rows, keys) bool; None: all of them, but see causal
         source: Tensor | None = None,  # keys and values
         cache: LayerCache | None = None,
         causal: bool = False,
@@ -94,8 +108,8 @@ class Attention(nn.Module):
             source = self.keys_values(x)
             if cache is not None:
                 source = cache.extend(source)
-        # Several rows of x may share one source sentence (beams, length candidates). Nothing in
-        # attention to the source depends on the row, so they are just more queries of it.
+        # Several rows of x may share one source sentence (beams, length candidates), or one cache.
+        # Keys and values do not depend on the row, so they are just more queries of them.
         batch, _, _, heads, head_dim = source.shape
         queries = self.query(x).view(batch, -1, heads, head_dim)
         out: Tensor = self.output(attention(queries, source, mask, causal).reshape(x.shape))
@@ -266,6 +280,7 @@ class Transformer(nn.Module):
         mask: Tensor,
         encoded: Encoded,
         cache: list[LayerCache] | None = None,
+        own: Tensor | None = None,
     ) -> Tensor:
         """The last hidden states, ``(rows, length, dim)``.
 
@@ -276,6 +291,9 @@ class Transformer(nn.Module):
             encoded: what :meth:`encode` returned.
             cache: of :meth:`new_cache`, for a causal model. ``inputs`` then holds only what comes
                 after all that was decoded with this cache before; one token, after the first call.
+            own: for a cache that k rows share, ``(rows, steps * k)`` bool: True for what is part of
+                this row's prefix, its new token included. Place ``s * k + i`` is what row i of
+                the sentence read in step s.
         """
         before = cache[0].length if cache else 0
         x = self._embed(inputs, self.target_positions, before)
@@ -284,19 +302,24 @@ class Transformer(nn.Module):
         x = self.dropout(self.target_norm(x))
         # What is padded on the right lies in the future of every real token, so a causal decoder
         # needs no other mask; and a token that comes alone after a cache has no future.
-        causal = self.causal and before == 0
-        own_mask = None if self.causal else mask
+        causal = self.causal and before == 0 and own is None
+        own_mask = own if self.causal else mask
         for number, layer in enumerate(self.decoder):
             x = layer(x, own_mask, encoded, cache[number] if cache else None, causal)
         out: Tensor = self.decoder_norm(x)
         return out
 
-    def new_cache(self, encoded: Encoded) -> list[LayerCache]:
-        """An empty cache; the keys and values of the source are computed here, once."""
+    def new_cache(self, encoded: Encoded, rows: int = 1) -> list[LayerCache]:
+        """An empty cache; the keys and values of the source are computed here, once.
+
+        Args:
+            encoded: what :meth:`encode` returned.
+            rows: how many rows of a sentence share it; :meth:`decode` then needs ``own``.
+        """
         caches = []
         for layer in self.decoder:
             assert isinstance(layer, DecoderLayer)
-            caches.append(LayerCache(layer.source_keys_values(encoded)))
+            caches.append(LayerCache(layer.source_keys_values(encoded), rows))
         return caches
 
     def logits(self, hidden: Tensor) -> Tensor:

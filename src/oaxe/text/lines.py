@@ -10,6 +10,7 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -97,13 +98,22 @@ class Lines:
         return UserError(f"{self.path}, line {self.number} {what}")
 
 
-def read_lines(path: Path) -> list[str]:
-    """All lines of a file that is small enough; UserError if it has none or cannot be read."""
+def read_in_chunks(path: Path, count: int) -> Iterator[list[str]]:
+    """The lines of a file in chunks of ``count``; the last may be shorter.
+
+    Raises:
+        UserError: the file is missing, damaged, empty or not UTF-8.
+    """
     with Lines(path) as lines:
-        found = list(iter(lines.read, None))
-    if not found:
-        raise UserError(f"{path} is empty; give a file with one sentence a line")
-    return found
+        while chunk := list(islice(iter(lines.read, None), count)):
+            yield chunk
+        if lines.number == 0:
+            raise UserError(f"{path} is empty; give a file with one sentence a line")
+
+
+def read_lines(path: Path) -> list[str]:
+    """All lines of a file that is small enough; see :func:`read_in_chunks`."""
+    return [line for chunk in read_in_chunks(path, 10_000) for line in chunk]
 
 
 def read_parallel(source: Path, target: Path) -> Iterator[Chunk]:

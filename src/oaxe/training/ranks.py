@@ -1,6 +1,7 @@
 """Who trains beside me: torchrun's ranks, or just this process."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,19 @@ class Ranks:
         box = [value]
         dist.broadcast_object_list(box, src=0, group=self.control)
         return box[0]
+
+    def first_does(self, work: Callable[[], Any]) -> Any:
+        """What the first rank's work returns, on every rank; and so is its UserError."""
+        answer: tuple[Any, str] = (None, "")
+        if self.is_first:
+            try:
+                answer = work(), ""
+            except UserError as error:
+                answer = None, str(error)
+        result, problem = self.first_says(answer)
+        if problem:
+            raise UserError(problem)
+        return result
 
     def stop_at(self, problem: str) -> None:
         """Raise the problem of one rank, if it is not empty, on every rank."""

@@ -65,7 +65,7 @@ def train(settings: Settings, console: Console) -> dict[str, Any]:
     read_manifest(Path(settings.data.folder))  # a wrong path should leave no run folder behind
     ranks, folder = join(), Path(settings.run)
     try:
-        with _locked(folder) if ranks.is_first else nullcontext():
+        with locked(folder, "training") if ranks.is_first else nullcontext():
             return _train(settings, ranks, console)
     except (OSError, SafetensorError) as error:
         raise UserError(
@@ -238,7 +238,7 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, doing: str) -> Iterator[None]:
     """One process at a time; the lock is gone with its process, however that ends."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
@@ -246,8 +246,8 @@ def _locked(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"another process is training in {folder}; wait for it, stop it, or choose "
-                "another folder for `run`"
+                f"another process is {doing} in {folder}; wait for it, stop it, or choose "
+                "another folder"
             ) from None
         except OSError:
             pass  # a file system without locks

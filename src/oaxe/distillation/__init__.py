@@ -1,0 +1,1 @@
+"""Training text in the words of an autoregressive teacher."""

@@ -1,0 +1,191 @@
+"""``oaxe distill``: sequence-level knowledge distillation (Kim and Rush, 2016).
+
+The teacher translates the training source with beam search; its translations, in which like is
+said alike, take the place of the references.
+"""
+
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from sacrebleu import BLEU
+
+from oaxe.decoding.lines import load_translator
+from oaxe.decoding.translator import Translator, changed_options
+from oaxe.distillation.display import Display
+from oaxe.distillation.folder import VALID, finish, open_folder
+from oaxe.distillation.shards import Shards
+from oaxe.errors import UserError
+from oaxe.text.languages import bleu_tokenizer
+from oaxe.text.lines import read_in_chunks, read_parallel
+from oaxe.text.manifest import checksum, read_manifest
+from oaxe.text.prepare import input_checksum
+from oaxe.training.checkpoint import write_whole
+from oaxe.training.interruption import AbandonedError, Interruption
+from oaxe.training.ranks import join, leave
+from oaxe.training.run import locked
+
+SECONDS_BETWEEN_LOOKS = 0.2  # at what the other processes have done
+
+Pair = tuple[Path, Path]
+
+
+def distill(
+    out: Path,
+    *,
+    teacher: str,
+    source: Path,
+    beam: int = 5,
+    length_penalty: float = 1.0,
+    batch_tokens: int = 16_384,
+    bf16: bool = False,
+    device: str | None = None,
+    valid: Pair | None = None,
+    console: Console,
+) -> bool:
+    """Translate the source with the teacher, on all ranks; False if it was interrupted.
+
+    The same call goes on where an earlier one was stopped. The translation of a line depends on
+    the lines of its shard and on ``batch_tokens`` (by rounding), but not on how many ranks or
+    interruptions there are.
+
+    Args:
+        out: folder to make, see :mod:`oaxe.distillation.folder`.
+        teacher: an autoregressive model, see :func:`oaxe.decoding.lines.load_translator`.
+        source: text (plain, ``.gz`` or ``.xz``), a sentence a line. Blank lines stay blank.
+        beam, length_penalty, batch_tokens, bf16: see :meth:`Translator.translate`.
+        device: default: a GPU for each rank, if there are any.
+        valid: source and reference that the teacher's BLEU is measured on, before it begins.
+        console: where the first rank says what it does.
+
+    Raises:
+        UserError: a file or the teacher cannot be used, or the folder holds something else.
+    """
+    inputs = [asdict(input_checksum(path)) for path in (source, *(valid or ()))]
+    ranks = join()
+    interruption = Interruption(alone=True)  # no rank waits for what another does next
+    if not ranks.is_first:
+        console = Console(quiet=True)
+    try:
+        own = device is None or device == ranks.device.type
+        translator = load_teacher(teacher, str(ranks.device) if own else device)
+        options = {"beam": beam, "length_penalty": float(length_penalty)}
+        settings = {
+            "teacher": fingerprint(translator),
+            "decoding": changed_options("at", translator.decoding, options),
+            "bf16": bf16,
+            "source": inputs[0],
+            "valid": inputs[1:],
+        }
+        how: dict[str, Any] = {"batch_tokens": batch_tokens, "bf16": bf16, **options}
+        with ExitStack() as stack, interruption.listening(), interruption.repeatable():
+
+            def begin() -> Shards | None:
+                stack.enter_context(locked(out, "distilling"))
+                return open_folder(out, settings, batch_tokens, source, translator, console)
+
+            shards: Shards | None = ranks.first_does(begin)
+            if shards is None:
+                console.print(f"{out} is already done with these settings", highlight=False)
+                return True
+            if not ranks.is_first:
+                for _ in translate_shards(shards, source, translator, how):
+                    pass
+                return True
+            if valid is not None:
+                score_teacher(shards.folder / VALID, translator, valid, how, console)
+            with Display(console, shards.lines, shards.lines_done()) as display:
+                for _ in translate_shards(shards, source, translator, how):
+                    display.show(shards.lines_done())
+                while display.show(shards.lines_done()) < shards.lines:  # others are at work
+                    time.sleep(SECONDS_BETWEEN_LOOKS)
+            finish(out, shards, source, translator, teacher, console)
+            return True
+    except AbandonedError:
+        console.print("interrupted; the same command continues from here")
+        return False
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"too little memory for batches of {batch_tokens:,} tokens: {error}. What is "
+            "translated is kept; run the same command with a lower --batch-tokens"
+        ) from error
+    except OSError as error:
+        raise UserError(
+            f"a file could not be read or written: {error}. {out} must be writable, with room for "
+            "the text twice. What is translated is kept; then run the same command again"
+        ) from error
+    finally:
+        leave(ranks)
+
+
+def training_source(data: Path) -> Path:
+    """The file that the training source of a prepared folder was made from."""
+    manifest = read_manifest(data)
+    path = Path(manifest.splits["train"].files[0])
+    if not path.is_file():
+        problem = f"{path}, which is not here"
+    elif checksum(path) != manifest.inputs["train.source"]:
+        problem = f"{path}, which has changed since"
+    else:
+        return path
+    raise UserError(
+        f"{data} keeps no training text and was made from {problem}; name the file with --source"
+    )
+
+
+def load_teacher(name: str, device: str | None) -> Translator:
+    translator = load_translator(name, device)
+    if translator.kind != "at":
+        raise UserError(
+            f"the teacher {name} is a model of kind {translator.kind!r}; distillation needs an "
+            "autoregressive one: train it with model.kind: at"
+        )
+    return translator
+
+
+def fingerprint(translator: Translator) -> str:
+    """SHA-256 of subwords, weights and their names; the same wherever the teacher lies."""
+    digest = sha256(translator.subwords.model)
+    for name, tensor in sorted(translator.model.state_dict().items()):
+        digest.update(name.encode() + tensor.cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def score_teacher(
+    path: Path, translator: Translator, valid: Pair, how: dict[str, Any], console: Console
+) -> None:
+    """BLEU of the teacher as it will be used; a second start does not ask again."""
+    if path.exists():
+        return
+    chunks = list(read_parallel(*valid))
+    sources = [line for chunk in chunks for line in chunk.sources]
+    references = [line for chunk in chunks for line in chunk.targets]
+    bleu = BLEU(tokenize=bleu_tokenizer(translator.languages[1]))
+    score = bleu.corpus_score(translate_quietly(translator, sources, how), [references]).score
+    signature = str(bleu.get_signature())
+    write_whole(path, json.dumps({"bleu": score, "signature": signature}) + "\n")
+    console.print(f"teacher: BLEU {score:.2f} on {valid[0]}, {signature}", highlight=False)
+
+
+def translate_shards(
+    shards: Shards, source: Path, translator: Translator, how: dict[str, Any]
+) -> Iterator[int]:
+    """One after the other, what is neither done nor taken by another process."""
+    for number, lines in enumerate(read_in_chunks(source, shards.size)):
+        if shards.take(number):
+            shards.write(number, translate_quietly(translator, lines, how))
+            yield number
+
+
+def translate_quietly(translator: Translator, lines: list[str], how: dict[str, Any]) -> list[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # long lines: they were counted before
+        return translator.translate(lines, **how)
