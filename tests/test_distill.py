@@ -178,12 +178,14 @@ def test_killed_at_every_write(teacher: Path, source: Path, tmp_path: Path) -> N
 
 
 def test_killed_at_random_moments(teacher: Path, source: Path, tmp_path: Path) -> None:
+    began = time.monotonic()
     run(tmp_path / "once", teacher, source)
+    whole = time.monotonic() - began
     rng, kills, exitcode = random.Random(os.getpid()), 0, None
     while exitcode != 0:
         process = FORKS.Process(target=_work, args=(tmp_path / "out", teacher, source, 0))
         process.start()
-        process.join(rng.uniform(0.02, 0.6) if kills < 8 else None)
+        process.join(rng.uniform(0, 0.4 * whole) if kills < 8 else None)
         if process.is_alive():
             process.kill()
             process.join()
