@@ -131,7 +131,7 @@ PRESETS = {
     "tiny": replace(DEMO, numbers=30, longest=10, update_tokens=1_024, valid=200),
     "small": Recipe(
         numbers=2_000, shortest=10, longest=40, train=300_000, size="small", update_tokens=16_384,
-        lr=1e-3, warmup=200, xe_updates=300, updates=450, validate_every=25,
+        lr=1e-3, warmup=200, xe_updates=800, updates=1_000, validate_every=50,
     ),
     # The paper's data; its model, but for the positions.
     "full": Recipe(

@@ -26,7 +26,7 @@ from oaxe.synthetic.recipe import METHODS, PRESETS, Recipe
 from oaxe.synthetic.results import read_results, write_results
 from oaxe.training.checkpoint import write_whole
 
-COMPARED = ("xe", "axe", "oaxe", "oaxe-pretrained", "oaxe-annealed")
+COMPARED = ("xe", "axe", "oaxe")
 PARTS = ("modes", "lengths", "numbers", "switch", "scratch")
 
 
@@ -54,7 +54,8 @@ def plan(recipe: Recipe, seeds: int, parts: Sequence[str] = PARTS) -> Iterator[C
     numbers = range(1, seeds + 1)
     if "modes" in parts:
         for seed in numbers:
-            for modes in (5, 4, 3, 2):
+            yield Cell("modes", recipe, 5, seed, (*COMPARED, "oaxe-pretrained", "oaxe-annealed"))
+            for modes in (4, 3, 2):
                 yield Cell("modes", recipe, modes, seed, COMPARED)
             yield Cell("modes", recipe, 1, seed, ("xe",))  # one order is no problem for XE
     if "scratch" in parts:
@@ -70,10 +71,10 @@ def plan(recipe: Recipe, seeds: int, parts: Sequence[str] = PARTS) -> Iterator[C
             yield Cell("numbers", changed, 5, 1, ("oaxe", "xe"))
     if "switch" in parts:
         after = recipe.updates - recipe.xe_updates
-        for share in (0.2, 0.4, 0.6, 0.8, 1.5):
+        for share in (0.1, 0.2, 0.4, 0.7, 1.5):
             before = int(recipe.xe_updates * share)
             changed = replace(recipe, xe_updates=before, updates=before + after)
-            yield Cell("switch", changed, 5, 1, ("oaxe", "oaxe-pretrained"))
+            yield Cell("switch", changed, 5, 1, ("oaxe",))
 
 
 def run(
