@@ -22,7 +22,7 @@ from oaxe.losses import linear_axe_loss, linear_oaxe_loss, linear_xe_loss
 from oaxe.model.transformer import SIZES, Transformer
 from oaxe.text.symbols import BLANK, LENGTH, MASK, PAD
 
-PLAIN, OWN = "XE, F.cross_entropy", "XE, linear_xe_loss"
+PLAIN, OWN, OAXE = "XE, F.cross_entropy", "XE, linear_xe_loss", "OaXE, linear_oaxe_loss"
 IGNORED = -100
 Runs = dict[str, Callable[[], object]]
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # of hidden states, weight and target
@@ -132,7 +132,10 @@ def output_layer(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple
 
 
 def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[Runs, float]:
-    """Forward, loss, backward and Adam; all decoder inputs are masked; dropout 0.1."""
+    """Forward, loss, backward and Adam; all decoder inputs are masked; dropout 0.1.
+
+    Some of them also in two batches, as gradients are accumulated: half the memory for activations.
+    """
     model = Transformer(
         vocab_size=vocab, **SIZES[size], max_length=256, causal=False, dropout=0.1
     ).cuda()
@@ -142,15 +145,19 @@ def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[R
     inputs = torch.where(real, MASK, PAD)
     forward = torch.compile(model) if compiled else model
 
-    def step(loss: Loss) -> None:
+    def step(loss: Loss, batches: int) -> None:
         optimizer.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16):
-            hidden, _ = forward(source, inputs, real)
-            value = loss(hidden, model.output_weight, target)
-        value.backward()  # type: ignore[no-untyped-call]
+        for some in zip(*(x.chunk(batches) for x in (source, inputs, real, target)), strict=True):
+            with torch.autocast("cuda", torch.bfloat16):
+                hidden, _ = forward(*some[:3])
+                value = loss(hidden, model.output_weight, some[3])
+            (value / batches).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
-    runs: Runs = {name: partial(step, loss) for name, loss in losses(compiled).items()}
+    contenders = losses(compiled)
+    runs: Runs = {name: partial(step, loss, 1) for name, loss in contenders.items()}
+    for name in (PLAIN, OAXE):
+        runs[f"{name}, 2 batches"] = partial(step, contenders[name], 2)
     return runs, flop_of_step(model, target.numel(), vocab, target.shape[1])
 
 
@@ -174,7 +181,7 @@ def losses(compiled: bool) -> dict[str, Loss]:
         found["XE, Liger"] = liger_xe
     return found | {
         OWN: linear_xe_loss,
-        "OaXE, linear_oaxe_loss": linear_oaxe_loss,
+        OAXE: linear_oaxe_loss,
         "OaXE, truncated, smoothed": partial(
             linear_oaxe_loss, truncation=0.15, label_smoothing=0.1
         ),

@@ -167,15 +167,15 @@ def text_lengths(rng: np.random.Generator, tokens: int) -> list[int]:
     """Sorted sentence lengths in subwords, like news text: mean about 27, few above 100."""
     lengths = np.empty(0, dtype=np.int64)
     while lengths.sum() < tokens:
-        drawn = rng.lognormal(mean=np.log(22.5), sigma=0.6, size=256).round().astype(np.int64)
-        lengths = np.concatenate([lengths, drawn.clip(1, 200)])
+        drawn = rng.lognormal(mean=np.log(22.5), sigma=0.6, size=tokens // 25 + 1)
+        lengths = np.concatenate([lengths, drawn.round().astype(np.int64).clip(1, 200)])
     enough = int(np.searchsorted(lengths.cumsum(), tokens)) + 1
     return sorted(lengths[:enough].tolist())
 
 
 def sentences_of_like_length(rng: np.random.Generator, places: int, vocab: int) -> Tensor:
     """Targets from the middle of the lengths, padded with -100, in about so many places."""
-    lengths = text_lengths(rng, places * 8)
+    lengths = text_lengths(rng, places * 64)
     middle = int(np.searchsorted(lengths, np.median(lengths)))
     lengths = lengths[middle:][: places // lengths[middle]]
     target = torch.full((len(lengths), max(lengths)), -100)

@@ -71,7 +71,7 @@ def plan(recipe: Recipe, seeds: int, parts: Sequence[str] = PARTS) -> Iterator[C
             yield Cell("numbers", changed, 5, 1, ("oaxe", "xe"))
     if "switch" in parts:
         after = recipe.updates - recipe.xe_updates
-        for share in (0.1, 0.2, 0.4, 0.7, 1.5):
+        for share in (0.2, 0.4, 0.6, 0.8, 1.5):
             before = int(recipe.xe_updates * share)
             changed = replace(recipe, xe_updates=before, updates=before + after)
             yield Cell("switch", changed, 5, 1, ("oaxe",))
