@@ -38,13 +38,21 @@ def solve(cost: Tensor, mask: Tensor | None, not_finite: Tensor) -> Tensor:
         return column
     cost = cost.contiguous()
     places = cost if mask is None else mask.contiguous().view(torch.uint8)
+    quarter = -(
+        -n // 4
+    )  # rows that begin at a multiple of 16 bytes are loaded four costs at a time
+    wide = cost.new_empty(
+        batch, n, 4 * quarter, dtype=torch.promote_types(cost.dtype, torch.float32)
+    )
     launch = partial(
         _solve[(batch,)],
         cost,
+        wide,
         places,
         column,
         not_finite,
         n,
+        quarter,
         scale=2.0**-8,  # sums must stay finite
         number=tl.float64 if cost.dtype == torch.float64 else tl.float32,
         masked=mask is not None,
@@ -68,13 +76,15 @@ def _second_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-@triton.jit(do_not_specialize=["n"])
+@triton.jit(do_not_specialize=["n", "quarter"])
 def _solve(
     cost,  # (batch, n, n)
+    wide,  # (batch, n, 4 * quarter) float32 or float64, to work with
     mask,  # (batch, n) uint8, if masked
     column,  # (batch, n) int64
     not_finite,  # (batch,) uint8
     n,
+    quarter,
     scale: tl.constexpr,
     number: tl.constexpr,  # float32 or float64
     masked: tl.constexpr,
@@ -82,7 +92,9 @@ def _solve(
     shortest: tl.constexpr,
 ):
     sentence = tl.program_id(0).to(tl.int64)
+    width = quarter * 4
     cost += sentence * n * n
+    wide += sentence * n * width
     column += sentence * n
     place = tl.arange(0, block)
     extent = n  # one more than the last place that takes part
@@ -97,14 +109,14 @@ def _solve(
         takes_part = place < extent
         if masked:
             takes_part = tl.load(mask + place, takes_part, 0) != 0
-        finite = _all_finite(cost, mask, n, extent, takes_part, masked, block)
+        finite = _copy_scaled(
+            cost, wide, mask, n, width, extent, takes_part, scale, number, masked, block
+        )
         row_of, row_potential, potential, free = _reduce_and_match(
-            cost, mask, n, extent, takes_part, scale, number, masked, block
+            wide, mask, width, extent, takes_part, number, masked, block
         )
         free = free & finite
-        row_of = _augment(
-            cost, n, takes_part, row_of, row_potential, potential, free, scale, number, block
-        )
+        row_of = _augment(wide, width, row_of, row_potential, potential, free, number, block)
         if not finite:
             tl.store(not_finite + sentence, 1)
         row = tl.where(takes_part & finite, row_of, place)
@@ -115,28 +127,12 @@ def _solve(
 
 
 @triton.jit
-def _all_finite(cost, mask, n, extent, takes_part, masked: tl.constexpr, block: tl.constexpr):
-    """Also brings the costs near: many rows are under way at once."""
-    rows: tl.constexpr = 512 // block if block < 512 else 1
-    place = tl.arange(0, block)
-    wrong = tl.zeros([rows, block], tl.int32)
-    for first in range(0, extent, rows):
-        i = first + tl.arange(0, rows)
-        counts = i < extent
-        if masked:
-            counts = tl.load(mask + i, counts, 0) != 0
-        costs = tl.load(
-            cost + i[:, None] * n + place[None, :], counts[:, None] & takes_part[None, :], 0
-        )
-        wrong |= (tl.abs(costs) < float("inf")).to(tl.int32) ^ 1
-    return tl.max(tl.max(wrong, 1), 0) == 0
-
-
-@triton.jit
-def _reduce_and_match(
+def _copy_scaled(
     cost,
+    wide,
     mask,
     n,
+    width,
     extent,
     takes_part,
     scale: tl.constexpr,
@@ -144,28 +140,60 @@ def _reduce_and_match(
     masked: tl.constexpr,
     block: tl.constexpr,
 ):
+    """Costs to work with, infinite where a column takes no part; False if any other is not finite.
+
+    Many rows are under way at once.
+    """
+    rows: tl.constexpr = 512 // block if block < 512 else 1
+    place = tl.arange(0, block)[None, :]
+    wrong = tl.zeros([rows, block], tl.int32)
+    for first in range(0, extent, rows):
+        i = first + tl.arange(0, rows)
+        counts = i < extent
+        if masked:
+            counts = tl.load(mask + i, counts, 0) != 0
+        counts = counts[:, None]
+        costs = tl.load(cost + i[:, None] * n + place, counts & takes_part[None, :], 0)
+        wrong |= (tl.abs(costs) < float("inf")).to(tl.int32) ^ 1
+        costs = tl.where(takes_part[None, :], costs.to(number) * scale, float("inf"))
+        tl.store(wide + i[:, None] * width + place, costs, counts & (place < width))
+    tl.debug_barrier()  # other threads read it now
+    return tl.max(tl.max(wrong, 1), 0) == 0
+
+
+@triton.jit
+def _reduce_and_match(
+    wide,
+    mask,
+    width,
+    extent,
+    takes_part,
+    number: tl.constexpr,
+    masked: tl.constexpr,
+    block: tl.constexpr,
+):
     """Potentials from row and column minima, and the matches that those minima suggest."""
     place = tl.arange(0, block)
-    own_cost = cost + tl.where(takes_part, place, 0)  # never outside, so loads need no mask
     row_of = tl.full([block], -1, tl.int32)  # the row matched to a column
     free = takes_part  # rows without a column
     row_potential = tl.zeros([block], number)
     potential = tl.full([block], float("inf"), number)  # of the columns
     first_row = tl.zeros([block], tl.int32)  # of each column's minimum
     for i in range(extent):
-        costs = tl.load(own_cost + i * n).to(number) * scale
-        counts = takes_part
+        counts = True
         if masked:
-            counts = takes_part & (tl.load(mask + i) != 0)
-        is_least, least = _least(tl.where(takes_part, costs, float("inf")))
-        row_potential = tl.where(place == i, least, row_potential)
-        reduced = costs - least
-        lower = counts & (reduced < potential)
-        first_row = tl.where(lower, i, first_row)
-        potential = tl.where(lower, reduced, potential)
-        choice = tl.min(tl.where(is_least & counts & (row_of < 0), place, MATCHED), 0)
-        row_of = tl.where(place == choice, i, row_of)
-        free = free & ((place != i) | (choice == MATCHED))
+            counts = tl.load(mask + i) != 0
+        if counts:
+            costs = _row(wide, i, width, place)
+            is_least, least = _least(costs)
+            row_potential = tl.where(place == i, least, row_potential)
+            reduced = costs - least
+            lower = reduced < potential
+            first_row = tl.where(lower, i, first_row)
+            potential = tl.where(lower, reduced, potential)
+            choice = tl.min(tl.where(is_least & (row_of < 0), place, MATCHED), 0)
+            row_of = tl.where(place == choice, i, row_of)
+            free = free & ((place != i) | (choice == MATCHED))
     # A free column takes the row of its minimum, if that one is free too.
     pair = tl.where(takes_part & (row_of < 0), first_row * block + place, MATCHED)
     best = tl.min(pair, 0)
@@ -181,16 +209,7 @@ def _reduce_and_match(
 
 @triton.jit
 def _augment(
-    cost,
-    n,
-    takes_part,
-    row_of,
-    row_potential,
-    potential,
-    free,
-    scale: tl.constexpr,
-    number: tl.constexpr,
-    block: tl.constexpr,
+    wide, width, row_of, row_potential, potential, free, number: tl.constexpr, block: tl.constexpr
 ):
     """Match every free row along a shortest path to a free column.
 
@@ -198,28 +217,23 @@ def _augment(
     sure of, where rounding says otherwise: numbers that are not negative are ordered as their bits.
     """
     place = tl.arange(0, block)
-    own_cost = cost + tl.where(takes_part, place, 0)  # never outside, so loads need no mask
     start = tl.min(tl.where(free, place, MATCHED), 0)
     while start < MATCHED:
         distance = tl.full([block], float("inf"), number)  # of the columns not scanned yet
         scanned = tl.full([block], float("inf"), number)  # of the others
         before = tl.full([block], -1, tl.int32)  # the column before, on the path; -1: the start
-        # Minus infinity closes a column: nothing is near it.
-        still_open = tl.where(takes_part, potential, float("-inf"))
+        still_open = potential  # minus infinity closes a column: nothing is near it
         # Of the row matched to a column; the potentials of the two add up to the cost.
-        matched = tl.load(
-            cost + tl.where(row_of < 0, 0, row_of) * n + tl.where(takes_part, place, 0)
-        )
-        of_row = matched.to(number) * scale - potential
+        of_row = _row(wide, tl.where(row_of < 0, 0, row_of), width, place) - potential
         shortest = tl.full([], 0, number)
         offset = -_at(row_potential, place == start)
-        costs = tl.load(own_cost + start * n)
+        costs = _row(wide, start, width, place)
         j = tl.full([], -1, tl.int32)
         # Free columns come first; the row rides along with the column that it is matched to.
         rank = tl.where(row_of < 0, place, MATCHED + row_of * block + place)
         best = MATCHED + 0 * start
         while best >= MATCHED:
-            through = tl.maximum(costs.to(number) * scale + (offset - still_open), shortest)
+            through = tl.maximum(costs + (offset - still_open), shortest)
             nearer = through < distance
             distance = tl.where(nearer, through, distance)
             before = tl.where(nearer, j, before)
@@ -229,7 +243,7 @@ def _augment(
             if best >= MATCHED:
                 # Early, and by another turn of the loop than where it is used: all loads are under
                 # way at once, while the column is closed.
-                costs = tl.load(own_cost + (best - MATCHED) // block * n)
+                costs = _row(wide, (best - MATCHED) // block, width, place)
                 here = place == j
                 offset = shortest - _at(of_row, here)
                 scanned = tl.where(here, shortest, scanned)
@@ -244,6 +258,11 @@ def _augment(
         free = free & (place != start)
         start = tl.min(tl.where(free, place, MATCHED), 0)
     return row_of
+
+
+@triton.jit
+def _row(wide, row, width, place):
+    return tl.load(wide + row * width + place, place < width, float("inf"))
 
 
 @triton.jit
