@@ -19,6 +19,7 @@ from oaxe.bench.device import ceilings, device_clock, peak_gib, require_gpu
 from oaxe.bench.losses import measure, paired_ratios, sentences_of_like_length
 from oaxe.bench.timing import environment
 from oaxe.losses import linear_axe_loss, linear_oaxe_loss, linear_xe_loss
+from oaxe.model import attention
 from oaxe.model.transformer import SIZES, Transformer
 from oaxe.text.symbols import BLANK, LENGTH, MASK, PAD
 
@@ -127,14 +128,17 @@ def output_layer(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple
             value = loss(inputs[0], inputs[1], target)
         torch.autograd.grad(value, inputs)
 
-    runs: Runs = {name: partial(differentiate, loss) for name, loss in losses(compiled).items()}
+    contenders = {**their_losses(compiled), **our_losses()}
+    runs: Runs = {name: partial(differentiate, loss) for name, loss in contenders.items()}
     return runs, 3 * 2 * target.numel() * vocab * dim
 
 
 def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[Runs, float]:
     """Forward, loss, backward and Adam; all decoder inputs are masked; dropout 0.1.
 
-    Some of them also in two batches, as gradients are accumulated: half the memory for activations.
+    Our losses have our layers as well; those of others have PyTorch's. To tell the two apart, OaXE
+    is also measured with PyTorch's layers; and in two batches, as gradients are accumulated, which
+    takes half the memory for activations.
     """
     model = Transformer(
         vocab_size=vocab, **SIZES[size], max_length=256, causal=False, dropout=0.1
@@ -145,7 +149,8 @@ def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[R
     inputs = torch.where(real, MASK, PAD)
     forward = torch.compile(model) if compiled else model
 
-    def step(loss: Loss, batches: int) -> None:
+    def step(loss: Loss, batches: int = 1, own_layers: bool = False) -> None:
+        attention.KERNELS = own_layers
         optimizer.zero_grad()
         for some in zip(*(x.chunk(batches) for x in (source, inputs, real, target)), strict=True):
             with torch.autocast("cuda", torch.bfloat16):
@@ -154,10 +159,15 @@ def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[R
             (value / batches).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
-    contenders = losses(compiled)
-    runs: Runs = {name: partial(step, loss, 1) for name, loss in contenders.items()}
-    for name in (PLAIN, OAXE):
-        runs[f"{name}, 2 batches"] = partial(step, contenders[name], 2)
+    theirs = {name: partial(step, loss) for name, loss in their_losses(compiled).items()}
+    ours = {name: partial(step, loss, own_layers=True) for name, loss in our_losses().items()}
+    runs: Runs = {
+        **theirs,
+        **ours,
+        f"{OAXE}, PyTorch's layers": partial(step, linear_oaxe_loss),
+        f"{OAXE}, 2 batches": partial(step, linear_oaxe_loss, 2, own_layers=True),
+        f"{PLAIN}, 2 batches": partial(step, plain_xe, 2),
+    }
     return runs, flop_of_step(model, target.numel(), vocab, target.shape[1])
 
 
@@ -171,7 +181,7 @@ def flop_of_step(model: Transformer, tokens: int, vocab: int, length: int) -> fl
     return float(3 * forward)
 
 
-def losses(compiled: bool) -> dict[str, Loss]:
+def their_losses(compiled: bool) -> dict[str, Loss]:
     found: dict[str, Loss] = {PLAIN: plain_xe}
     if compiled:
         found["XE, the same compiled"] = torch.compile(plain_xe)
@@ -179,16 +189,18 @@ def losses(compiled: bool) -> dict[str, Loss]:
         found["XE, F.linear_cross_entropy"] = torch_linear_xe
     if find_spec("liger_kernel") is not None:
         found["XE, Liger"] = liger_xe
-    return found | {
+    return found | {"OaXE, the paper's way (scipy)": papers_oaxe}
+
+
+def our_losses() -> dict[str, Loss]:
+    smoothed = partial(linear_oaxe_loss, truncation=0.15, label_smoothing=0.1)
+    return {
         OWN: linear_xe_loss,
         OAXE: linear_oaxe_loss,
-        "OaXE, truncated, smoothed": partial(
-            linear_oaxe_loss, truncation=0.15, label_smoothing=0.1
-        ),
+        "OaXE, truncated, smoothed": smoothed,
         "AXE, linear_axe_loss": lambda h, e, y: linear_axe_loss(
             h, e, y, blank=BLANK, logit_mask=y != IGNORED
         ),
-        "OaXE, the paper's way (scipy)": papers_oaxe,
     }
 
 

@@ -12,6 +12,9 @@ except ImportError:  # no Triton
     kernel = None  # type: ignore[assignment]
 
 
+KERNELS = True  # False: PyTorch's own layers everywhere, to compare with
+
+
 def attention(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     """What each place of each head sees, ``(batch, length, heads, dim)``.
 
@@ -53,9 +56,8 @@ def _is_short(query: Tensor, key_value: Tensor) -> bool:
 
 
 def is_large(x: Tensor) -> bool:
-    """``x (batch, length, ...)``: below, the launch of a kernel of our own takes longer than it
-    saves."""
-    return x.shape[0] * x.shape[1] >= 2_048
+    """``x (batch, length, ...)``: below, launching a kernel of our own takes longer than it saves."""
+    return KERNELS and x.shape[0] * x.shape[1] >= 2_048
 
 
 # Registered operators, so that torch.compile takes each as one opaque call.
