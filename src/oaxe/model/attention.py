@@ -56,7 +56,7 @@ def _is_short(query: Tensor, key_value: Tensor) -> bool:
 
 
 def is_large(x: Tensor) -> bool:
-    """``x (batch, length, ...)``: below, launching a kernel of our own takes longer than it saves."""
+    """``x (batch, length, ...)``; for less, launching a kernel takes more time than it saves."""
     return KERNELS and x.shape[0] * x.shape[1] >= 2_048
 
 
