@@ -3,14 +3,20 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import oaxe
+from oaxe.bench import decoding as bench_decoding
 from oaxe.bench import losses as bench_losses
 from oaxe.cli import app
+from oaxe.decoding.hypothesis import Hypothesis
+from oaxe.model.transformer import SIZES
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -57,6 +63,36 @@ def test_bench_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours["total_cost"] == pytest.approx(theirs["total_cost"], rel=1e-9)
     assert figures["matching"]["tokens"] >= 3000
     assert set(figures["step"]) >= {"F.cross_entropy", "oaxe.xe_loss", "oaxe.oaxe_loss"}
+
+
+def test_bench_decode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everyone says as many words; the figures are those of the table."""
+    said = {}
+
+    def listening(
+        decode: Callable[..., list[list[Hypothesis]]], *given: Any, **options: Any
+    ) -> Any:
+        hypotheses = decode(*given, **options)
+        key = decode.__name__, options.get("beam"), options.get("refine_steps")
+        said[key] = {h.length for of_sentence in hypotheses for h in of_sentence}
+        return hypotheses
+
+    for name in ("beam_search", "translate_batch"):
+        real = getattr(bench_decoding, name)
+        monkeypatch.setattr(bench_decoding, name, partial(listening, real))
+    monkeypatch.setitem(SIZES, "12-1", SIZES["tiny"])
+    path = tmp_path / "bench.json"
+    arguments = (
+        "bench decode --size tiny --vocab 100 --length 12 --batch 3 --repeats 2 --device cpu"
+    )
+    result = CliRunner().invoke(app, [*arguments.split(), "--json", str(path)])
+    assert result.exit_code == 0, result.output
+    figures = json.loads(path.read_text())
+    for sentences in (1, 3):
+        assert len(figures[f"{sentences} at once"]) == 7
+        assert all(len(rounds) == 2 for rounds in figures[f"{sentences} at once"].values())
+    assert said["beam_search", 5, None] == said["beam_search", 1, None] == {12}
+    assert said["translate_batch", None, 4] == {10, 11, 12, 13, 14}
 
 
 def test_bench_refuses_a_bad_path_before_it_starts(tmp_path: Path) -> None:

@@ -571,6 +571,40 @@ def step(
 
 
 @bench.command()
+def decode(
+    size: Annotated[str, typer.Option(help="Of the Transformer, such as base or big.")] = "base",
+    vocab: Annotated[int, typer.Option(min=100, help="Vocabulary.")] = 32_000,
+    length: Annotated[int, typer.Option(min=11, help="Tokens of source and target.")] = 27,
+    batch: Annotated[int, typer.Option(min=1, help="Sentences at once, besides one alone.")] = 64,
+    repeats: Annotated[int, typer.Option(min=1, help="Timed rounds of each.")] = 10,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")
+    ] = None,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
+    json: JsonPath = None,
+) -> None:
+    """All words at once against word by word: latency and throughput with random weights."""
+    from rich.console import Console
+
+    check_parent(json)
+
+    from oaxe.bench.decoding import run
+    from oaxe.decoding.lines import usable_device
+
+    run(
+        size=size,
+        vocab=vocab,
+        length=length,
+        batch=batch,
+        repeats=repeats,
+        device=usable_device(device),
+        bf16=bf16,
+        json_path=json,
+        console=Console(),
+    )
+
+
+@bench.command()
 def training(
     configuration: Annotated[Path, typer.Argument(help="YAML file of `oaxe train`.")],
     changes: Overrides = None,

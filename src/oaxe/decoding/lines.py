@@ -23,6 +23,18 @@ def load_translator(model: str, device: str | None) -> Translator:
 
     On the GPU, if there is one.
     """
+    device = usable_device(device)
+    path = Path(model)
+    folder = (path.parent if path.is_file() else path).absolute()
+    if (folder.parent.parent / RUN).is_file() and folder.name.startswith("step-"):
+        from oaxe.training.run import translator_at
+
+        return translator_at(folder, device)
+    return Translator.from_pretrained(folder if path.is_file() else model, device=device)
+
+
+def usable_device(device: str | None) -> str:
+    """The device that was asked for, else a GPU if there is one; UserError if it cannot be used."""
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -31,13 +43,7 @@ def load_translator(model: str, device: str | None) -> Translator:
         raise UserError(f"--device {device} cannot be used here: {error}") from None
     # cuDNN's attention plans anew, for half a second, at every new batch shape.
     torch.backends.cuda.enable_cudnn_sdp(False)
-    path = Path(model)
-    folder = (path.parent if path.is_file() else path).absolute()
-    if (folder.parent.parent / RUN).is_file() and folder.name.startswith("step-"):
-        from oaxe.training.run import translator_at
-
-        return translator_at(folder, device)
-    return Translator.from_pretrained(folder if path.is_file() else model, device=device)
+    return device
 
 
 def translate_file(
