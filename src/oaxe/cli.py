@@ -212,6 +212,49 @@ def translate(
 
 
 @app.command()
+def serve(
+    model: Annotated[
+        str,
+        typer.Option(help="A run, a checkpoint of it (RUN/best/step-...), a model, a hub name."),
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 for any that is free.")] = 8_000,
+    length_candidates: Annotated[
+        int | None, typer.Option(min=1, help="nat: lengths tried for each sentence.")
+    ] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="at: beam width.")] = None,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Size of a batch.")] = 16_384,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")
+    ] = None,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
+) -> None:
+    """Translate over HTTP: POST /translate for programs, a page to type into for people.
+
+    What arrives while a batch is translated is the next batch. There is no encryption and no
+    password: on anything but your own machine, put a web server in front.
+    """
+    from rich.console import Console
+
+    from oaxe.decoding.lines import load_translator
+    from oaxe.serving.server import serve
+
+    given = {"length_candidates": length_candidates, "beam": beam}
+    serve(
+        load_translator(model, device),
+        name=model,
+        host=host,
+        port=port,
+        batch_tokens=batch_tokens,
+        bf16=bf16,
+        console=Console(),
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+@app.command()
 def distill(
     out: Annotated[Path, typer.Option(help="Folder to make.", file_okay=False)],
     teacher: Annotated[

@@ -1,0 +1,1 @@
+"""A translator for others to ask, over HTTP."""

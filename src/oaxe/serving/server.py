@@ -1,0 +1,198 @@
+"""``oaxe serve``: POST /translate for programs, a page to type into for people.
+
+curl localhost:8000/translate -d '{"sentences": ["A man rides a bike."]}'
+{"translations": ["Ein Mann fährt Rad."], "milliseconds": 12.3}
+"""
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from html import escape
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from rich.console import Console
+
+from oaxe.decoding.translator import Option, Translator, changed_options
+from oaxe.errors import UserError
+from oaxe.html import page
+from oaxe.serving.batcher import Batcher
+
+LARGEST = 2**20  # bytes of a request
+SECONDS_TO_SEND = 30  # a whole request; who is slower is let go
+
+
+class RefusedError(Exception):
+    """A request that cannot be answered, with the reason for the one who sent it."""
+
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = SECONDS_TO_SEND
+    server: "Server"
+
+    def do_GET(self) -> None:
+        if self.path == "/":
+            self._send(HTTPStatus.OK, self.server.page.encode(), "text/html; charset=utf-8")
+        elif self.path == "/health":
+            self._send_json(HTTPStatus.OK, self.server.about)
+        else:
+            self._refuse(RefusedError(HTTPStatus.NOT_FOUND, "there are /, /health and /translate"))
+
+    def do_POST(self) -> None:
+        began = time.perf_counter()
+        try:
+            if self.path != "/translate":
+                raise RefusedError(HTTPStatus.NOT_FOUND, "post to /translate")
+            translations = self.server.translate(sentences_of(self._body()))
+        except RefusedError as error:
+            self._refuse(error)
+        except Exception as error:
+            self._refuse(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error}"))
+            raise
+        else:
+            took = round(1e3 * (time.perf_counter() - began), 1)
+            answer = {"translations": translations, "milliseconds": took}
+            self._send_json(HTTPStatus.OK, answer)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing: one line a request is too much."""
+
+    def _body(self) -> bytes:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "say Content-Length")
+        if int(length) > LARGEST:
+            raise RefusedError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {LARGEST} bytes; send several"
+            )
+        return self.rfile.read(int(length))
+
+    def _refuse(self, error: RefusedError) -> None:
+        self.close_connection = True  # what is left of the request was not read
+        self._send_json(error.status, {"error": str(error)})
+
+    def _send_json(self, status: HTTPStatus, content: dict[str, Any]) -> None:
+        text = json.dumps(content, ensure_ascii=False) + "\n"
+        self._send(status, text.encode(), "application/json; charset=utf-8")
+
+    def _send(self, status: HTTPStatus, content: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(content)
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = False  # closing waits for the answers that are under way
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        translate: Callable[[Sequence[str]], list[str]],
+        about: dict[str, Any],
+    ) -> None:
+        self.translate, self.about = translate, about
+        self.page = typing_page(*about["languages"])
+        super().__init__(address, Handler)
+
+
+def sentences_of(body: bytes) -> list[str]:
+    """What is to be translated, from ``{"sentences": [...]}``."""
+    example = '{"sentences": ["A sentence.", "Another."]}'
+    try:
+        content = json.loads(body)
+    except ValueError as error:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"no JSON: {error}; send {example}") from None
+    sentences = content.get("sentences") if isinstance(content, dict) else None
+    if not isinstance(sentences, list) or not all(isinstance(s, str) for s in sentences):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"send {example}")
+    return sentences
+
+
+def serve(
+    translator: Translator,
+    *,
+    name: str,
+    host: str,
+    port: int,
+    batch_tokens: int,
+    bf16: bool,
+    console: Console,
+    **options: Option,
+) -> None:
+    """Answer until Ctrl-C or SIGTERM; requests under way are answered first."""
+    decoding = changed_options(translator.kind, translator.decoding, options)
+
+    def translate(sentences: Sequence[str]) -> list[str]:
+        return translator.translate(
+            sentences,
+            batch_tokens=batch_tokens,
+            bf16=bf16,
+            **decoding,  # type: ignore[arg-type]
+        )
+
+    translate(["."])  # what is slow the first time is done before anybody waits
+    batcher = Batcher(translate)
+    about = {
+        "model": name,
+        "kind": translator.kind,
+        "languages": translator.languages,
+        "decoding": decoding,
+        "device": str(translator.model.output_weight.device),
+    }
+    try:
+        server = Server((host, port), batcher, about)
+    except OSError as error:
+        raise UserError(
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose another with --port"
+        ) from None
+    with server:
+        for stop in (signal.SIGINT, signal.SIGTERM):
+            # shutdown() waits for the loop that this interrupts
+            signal.signal(stop, lambda *_: threading.Thread(target=server.shutdown).start())
+        console.print(f"http://{host}:{server.server_address[1]}, Ctrl-C stops it", highlight=False)
+        server.serve_forever()
+    batcher.close()
+
+
+def typing_page(source: str, target: str) -> str:
+    """A box to type into; the answer comes while you type."""
+    return page(
+        f"{source or 'Text'} to {target or 'its translation'}",
+        f"""
+<label for="source">One sentence a line</label>
+<textarea id="source" rows="6" autofocus></textarea>
+<p id="target" lang="{escape(target)}" aria-live="polite"></p>
+<p class="soft" id="took"></p>
+<script>
+const source = document.getElementById("source"), target = document.getElementById("target")
+const took = document.getElementById("took")
+let newest = 0
+source.addEventListener("input", async () => {{
+  const mine = ++newest
+  try {{
+    const body = JSON.stringify({{sentences: source.value.split("\\n")}})
+    const answer = await (await fetch("translate", {{method: "POST", body}})).json()
+    if (mine !== newest) return
+    target.textContent = answer.error ?? answer.translations.join("\\n")
+    took.textContent = answer.error ? "" : answer.milliseconds + " ms"
+  }} catch (error) {{
+    took.textContent = "no answer: is the server still there?"
+  }}
+}})
+</script>""",
+        "textarea { width: 100%; box-sizing: border-box; font: inherit }"
+        "#target { white-space: pre-wrap; font-size: 1.15rem }",
+    )
