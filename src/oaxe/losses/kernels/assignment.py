@@ -1,11 +1,11 @@
-"""Exact assignment on the GPU: one program a sentence, its whole state in registers.
+"""Exact assignment on the GPU: one program a sentence, its state in registers, its costs in cache.
 
 The same method as the solver in C: row and column reduction, a greedy start, then a shortest
 augmenting path for every row that is still free. It computes in float64 for float64 costs and in
 float32 for all others, which halves the instructions. The total of an answer is then no more than
 2**-24 * n * max|cost| above the optimum: what rounding the total itself to float32 may cost. (In
-practice it is a thirtieth of that at worst, and mostly nothing: distances are differences of costs,
-and a path is only ever compared with others.)
+practice it was a tenth of that at worst, and mostly nothing: distances are differences of costs, and
+a path is only ever compared with others.)
 
 Sentences fall into classes by their length. There is a launch for each class that the padded width
 allows, the longest first and beside the others; a program whose sentence is of another class leaves
@@ -38,12 +38,9 @@ def solve(cost: Tensor, mask: Tensor | None, not_finite: Tensor) -> Tensor:
         return column
     cost = cost.contiguous()
     places = cost if mask is None else mask.contiguous().view(torch.uint8)
-    quarter = -(
-        -n // 4
-    )  # rows that begin at a multiple of 16 bytes are loaded four costs at a time
-    wide = cost.new_empty(
-        batch, n, 4 * quarter, dtype=torch.promote_types(cost.dtype, torch.float32)
-    )
+    quarter = triton.cdiv(n, 4)  # rows that begin at 16 bytes are loaded four costs at a time
+    number = torch.promote_types(cost.dtype, torch.float32)
+    wide = torch.empty(batch, n, 4 * quarter, dtype=number, device=cost.device)
     launch = partial(
         _solve[(batch,)],
         cost,
@@ -54,7 +51,7 @@ def solve(cost: Tensor, mask: Tensor | None, not_finite: Tensor) -> Tensor:
         n,
         quarter,
         scale=2.0**-8,  # sums must stay finite
-        number=tl.float64 if cost.dtype == torch.float64 else tl.float32,
+        number=tl.float64 if number == torch.float64 else tl.float32,
         masked=mask is not None,
     )
     classes = [size for size in sorted(WARPS, reverse=True) if size < 2 * n or size == SHORTEST]
