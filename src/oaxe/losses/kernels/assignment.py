@@ -4,8 +4,8 @@ The same method as the solver in C: row and column reduction, a greedy start, th
 augmenting path for every row that is still free. It computes in float64 for float64 costs and in
 float32 for all others, which halves the instructions. The total of an answer is then no more than
 2**-24 * n * max|cost| above the optimum: what rounding the total itself to float32 may cost. (In
-practice it was a tenth of that at worst, and mostly nothing: distances are differences of costs, and
-a path is only ever compared with others.)
+practice it was a tenth of that at worst, and mostly nothing: distances are differences of costs,
+and a path is only ever compared with others.)
 
 Sentences fall into classes by their length. There is a launch for each class that the padded width
 allows, the longest first and beside the others; a program whose sentence is of another class leaves
