@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from http.client import HTTPConnection
 from typing import Any
 from unittest import mock
@@ -18,7 +20,7 @@ from rich.console import Console
 
 from oaxe.errors import UserError
 from oaxe.serving.batcher import Batcher
-from oaxe.serving.server import LARGEST, Server, serve
+from oaxe.serving.server import LARGEST, MOST, RefusedError, Server, refuse_long, serve
 from tests.runs import make_data, settings_of, train_small
 
 
@@ -28,10 +30,16 @@ def backwards(sentences: Sequence[str]) -> list[str]:
     return [sentence[::-1] for sentence in sentences]
 
 
+def refuse_x(sentences: Sequence[str]) -> None:
+    if "x" in sentences:
+        raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, "x is too long")
+
+
 @pytest.fixture
 def server() -> Iterator[Server]:
     batcher = Batcher(backwards)
-    with Server(("127.0.0.1", 0), batcher, {"languages": ["en", "<de>"], "model": "m"}) as server:
+    about = {"languages": ["en", "<de>"], "model": "m"}
+    with Server(("127.0.0.1", 0), batcher, refuse_x, about) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -67,12 +75,18 @@ def test_translations(server: Server) -> None:
 
 def test_refusals(server: Server) -> None:
     assert ask(server, "GET", "/no")[0] == ask(server, "POST", "/no", b"{}")[0] == 404
-    for body in (b"", b"no", b"[]", b"{}", b'{"sentences": "abc"}', b'{"sentences": [1]}', b"\xff"):
+    nested = b"[" * 200_000
+    for body in (
+        b"", b"no", b"[]", b"{}", b'{"sentences": "abc"}', b'{"sentences": [1]}', b"\xff", nested,
+    ):  # fmt: skip
         status, text = ask(server, "POST", "/translate", body)
         assert status == 400
         assert '{"sentences": [' in json.loads(text)["error"]
-    status, text = ask(server, "POST", "/translate", b" " * (LARGEST + 1))
-    assert status == 413
+    assert ask(server, "POST", "/translate", b'{"sentences": ["\\ud800"]}')[0] == 400
+    assert ask(server, "POST", "/translate", b" " * (LARGEST + 1))[0] == 413
+    assert translate(server, ["a"] * (MOST + 1))[0] == 413
+    status, answer = translate(server, ["x"])
+    assert (status, answer["error"]) == (422, "x is too long")
     assert translate(server, ["fine"])[0] == 200  # and it goes on
 
 
@@ -116,9 +130,25 @@ def test_what_comes_while_it_is_busy_is_one_batch() -> None:
     assert batches == [1, 8, 6]
 
 
+def test_who_stops_sending_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.2)
+    with socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=20) as client:
+        client.sendall(b"POST /translate HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
+        assert b" 408 " in client.recv(1000)
+
+
+def test_what_is_too_long_is_named() -> None:
+    translator = mock.Mock()
+    translator.model.max_length = 3
+    translator.subwords.encode = lambda lines: [line.split() for line in lines]
+    refuse_long(translator, ["a b c", "  "])
+    with pytest.raises(RefusedError, match=r"sentence 1 .* has 4 subwords, the model reads 3"):
+        refuse_long(translator, ["a", "a b c d"])
+
+
 def test_a_port_that_is_taken(server: Server) -> None:
     translator = mock.Mock(kind="ctc", decoding={}, languages=("", ""))
-    with pytest.raises(UserError, match="choose another with --port"):
+    with pytest.raises(UserError, match="choose others with --host and --port"):
         serve(
             translator,
             name="",

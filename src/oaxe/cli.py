@@ -414,8 +414,8 @@ def evaluate(
         make_folder(out)
     console = Console()
     report, systems = evaluate(gold, hyp or [], model or [], options, console)
+    write(report, systems, json, out)  # before anything that a closed pipe could stop
     show(report, console)
-    write(report, systems, json, out)
     if out is not None:
         console.print(f"page: {out / 'report.html'}", highlight=False)
 

@@ -89,10 +89,18 @@ def translate_batch(
 
 
 def likely_lengths(encoded: Encoded, candidates: int) -> Tensor:
-    """``(batch, candidates)``: the most likely lengths, most likely first; 0 is not among them."""
+    """``(batch, candidates)``: the most likely lengths, most likely first; 0 is not among them.
+
+    Nor is a length of more than twice the source and 10, as in beam search: one such candidate
+    would make the whole batch as wide.
+    """
     assert encoded.length_logits is not None
     logits = encoded.length_logits[:, 1:]  # class 0 would be a sentence without words
-    return logits.topk(min(candidates, logits.shape[1]), dim=1).indices + 1
+    longest = 2 * (encoded.mask.sum(1, keepdim=True) - 2) + 10  # LENGTH and EOS do not count
+    length = torch.arange(1, logits.shape[1] + 1, device=logits.device)
+    logits = logits.masked_fill(length > longest, float("-inf"))
+    found = logits.topk(min(candidates, logits.shape[1]), dim=1).indices + 1
+    return torch.minimum(found, longest)
 
 
 def predict(

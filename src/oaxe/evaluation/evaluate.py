@@ -111,7 +111,7 @@ def evaluate(
         "notes": _notes(systems, metrics, gold, options),
         "examples": examples(metrics, gold, systems, options.examples) if options.examples else [],
         "inputs": {
-            str(path): asdict(checksum(path))
+            str(path): asdict(checksum(path)) if path.is_file() else None  # a pipe is empty by now
             for path in (*gold.files, *(Path(s.given) for s in systems if s.translator is None))
         },
         "environment": environment(),

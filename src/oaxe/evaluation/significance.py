@@ -36,14 +36,28 @@ def paired_test(
     signatures, results = run()
     found: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(others, 1):
-        same = list(outputs[name]) == list(outputs[baseline])
+        least = least_p(outputs[name], outputs[baseline])
         found[name] = {"baseline": baseline, "test": NAMES[test]}
         for key, column in (("bleu", "BLEU"), ("chrf", "chrF2")):
             first, result = results[column][0], results[column][number]
+            p: float = result.p_value  # type: ignore[union-attr,assignment]
             found[name][key] = {
                 "difference": result.score - first.score,  # type: ignore[union-attr]
-                # sacreBLEU counts shuffles that differ more: none do where nothing differs at all.
-                "p": 1.0 if same else result.p_value,  # type: ignore[union-attr]
+                "p": max(p, least),
                 "signature": str(signatures[column]),
             }
     return found
+
+
+def least_p(one: Sequence[str], other: Sequence[str]) -> float:
+    """What p cannot be below, where k sentences differ by more than their spaces: 2^(1 - k).
+
+    Of the 2^k ways to exchange them, the given one and its opposite differ as much as was seen.
+    sacreBLEU counts only those that differ more, and so finds everything significant for small k.
+
+    Example:
+        >>> least_p(["a", "b  c"], ["a", "b c"]), least_p(["a"], ["b"]), least_p("abcd", "abba")
+        (1.0, 1.0, 0.5)
+    """
+    different = sum(a.split() != b.split() for a, b in zip(one, other, strict=True))
+    return min(1.0, 2.0 ** (1 - different))

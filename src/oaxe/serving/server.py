@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +23,8 @@ from oaxe.html import page
 from oaxe.serving.batcher import Batcher
 
 LARGEST = 2**20  # bytes of a request
-SECONDS_TO_SEND = 30  # a whole request; who is slower is let go
+MOST = 1_024  # sentences of a request: others wait for it
+PATIENCE = 30  # seconds without a byte of a request
 
 
 class RefusedError(Exception):
@@ -34,8 +36,7 @@ class RefusedError(Exception):
 
 
 class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    timeout = SECONDS_TO_SEND
+    timeout = PATIENCE
     server: "Server"
 
     def do_GET(self) -> None:
@@ -47,11 +48,13 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(RefusedError(HTTPStatus.NOT_FOUND, "there are /, /health and /translate"))
 
     def do_POST(self) -> None:
-        began = time.perf_counter()
         try:
             if self.path != "/translate":
                 raise RefusedError(HTTPStatus.NOT_FOUND, "post to /translate")
-            translations = self.server.translate(sentences_of(self._body()))
+            sentences = sentences_of(self._body())
+            self.server.check(sentences)
+            began = time.perf_counter()
+            translations = self.server.translate(sentences)
         except RefusedError as error:
             self._refuse(error)
         except Exception as error:
@@ -73,10 +76,14 @@ class Handler(BaseHTTPRequestHandler):
             raise RefusedError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {LARGEST} bytes; send several"
             )
-        return self.rfile.read(int(length))
+        try:
+            return self.rfile.read(int(length))
+        except TimeoutError:
+            raise RefusedError(
+                HTTPStatus.REQUEST_TIMEOUT, f"nothing came for {PATIENCE} seconds"
+            ) from None
 
     def _refuse(self, error: RefusedError) -> None:
-        self.close_connection = True  # what is left of the request was not read
         self._send_json(error.status, {"error": str(error)})
 
     def _send_json(self, status: HTTPStatus, content: dict[str, Any]) -> None:
@@ -87,8 +94,6 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
-        if self.close_connection:
-            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content)
 
@@ -101,9 +106,10 @@ class Server(ThreadingHTTPServer):
         self,
         address: tuple[str, int],
         translate: Callable[[Sequence[str]], list[str]],
+        check: Callable[[Sequence[str]], None],
         about: dict[str, Any],
     ) -> None:
-        self.translate, self.about = translate, about
+        self.translate, self.check, self.about = translate, check, about
         self.page = typing_page(*about["languages"])
         super().__init__(address, Handler)
 
@@ -113,12 +119,32 @@ def sentences_of(body: bytes) -> list[str]:
     example = '{"sentences": ["A sentence.", "Another."]}'
     try:
         content = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RefusedError(HTTPStatus.BAD_REQUEST, f"no JSON: {error}; send {example}") from None
     sentences = content.get("sentences") if isinstance(content, dict) else None
     if not isinstance(sentences, list) or not all(isinstance(s, str) for s in sentences):
         raise RefusedError(HTTPStatus.BAD_REQUEST, f"send {example}")
+    if len(sentences) > MOST:
+        raise RefusedError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST} sentences; send several requests"
+        )
+    try:
+        "".join(sentences).encode()
+    except UnicodeEncodeError as error:  # half of a pair that JSON can write and UTF-8 cannot
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"no text: {error}") from None
     return sentences
+
+
+def refuse_long(translator: Translator, sentences: Sequence[str]) -> None:
+    """What the model cannot read whole is not translated in part."""
+    limit = translator.model.max_length
+    for number, tokens in enumerate(translator.subwords.encode([s.strip() for s in sentences])):
+        if len(tokens) > limit:
+            raise RefusedError(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                f"sentence {number} (counted from 0) has {len(tokens)} subwords, the model reads "
+                f"{limit}; split it",
+            )
 
 
 def serve(
@@ -153,15 +179,20 @@ def serve(
         "device": str(translator.model.output_weight.device),
     }
     try:
-        server = Server((host, port), batcher, about)
+        server = Server((host, port), batcher, partial(refuse_long, translator), about)
     except OSError as error:
         raise UserError(
-            f"cannot listen on {host}, port {port}: {error.strerror}; choose another with --port"
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose others with --host "
+            "and --port"
         ) from None
     with server:
-        for stop in (signal.SIGINT, signal.SIGTERM):
-            # shutdown() waits for the loop that this interrupts
-            signal.signal(stop, lambda *_: threading.Thread(target=server.shutdown).start())
+
+        def stop(number: int, frame: object) -> None:
+            signal.signal(number, signal.SIG_DFL)  # the second time leaves at once
+            threading.Thread(target=server.shutdown).start()  # it waits for the loop below
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
         console.print(f"http://{host}:{server.server_address[1]}, Ctrl-C stops it", highlight=False)
         server.serve_forever()
     batcher.close()
@@ -182,6 +213,8 @@ const took = document.getElementById("took")
 let newest = 0
 source.addEventListener("input", async () => {{
   const mine = ++newest
+  await new Promise(done => setTimeout(done, 200))  // until typing pauses
+  if (mine !== newest) return
   try {{
     const body = JSON.stringify({{sentences: source.value.split("\\n")}})
     const answer = await (await fetch("translate", {{method: "POST", body}})).json()
