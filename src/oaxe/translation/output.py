@@ -12,8 +12,8 @@ from oaxe.files import appears_whole
 from oaxe.html import page, paragraph, scroll, svg, table
 from oaxe.tables import NOTHING, markdown
 from oaxe.training.checkpoint import write_whole
-from oaxe.translation.layout import Sheet, origin
 from oaxe.translation.records import Records
+from oaxe.translation.sheet import Sheet, origin
 from oaxe.translation.tables import Table
 
 COLUMNS = (

@@ -63,7 +63,8 @@ class Recipe:
             case "whole":  # patience could end it before the loss has changed
                 steps = self.cmlm.steps + self.finetune.steps
                 found = replace(self.cmlm, steps=steps, patience=0)
-        return replace(found, steps=max(round(found.steps * system.share), found.steps > 0))
+        steps = max(round(found.steps * system.share), 1) if found.steps else 0
+        return replace(found, steps=steps)
 
     def settings(
         self, system: System, *, run: str, data: str, seed: int, init_from: str | None

@@ -12,7 +12,10 @@ from rich.console import Console
 
 from oaxe.errors import UserError
 from oaxe.jobs import run_jobs, what_is_missing
-from oaxe.translation.layout import lay_out
+from oaxe.tables import show
+from oaxe.translation.cases import cases
+from oaxe.translation.grid import grid
+from oaxe.translation.lengths import lengths
 from oaxe.translation.output import write_sheet
 from oaxe.translation.place import Place
 from oaxe.translation.plan import Plan, ancestors
@@ -24,9 +27,11 @@ from oaxe.translation.records import (
     measure_fluency,
     time_decoding,
 )
+from oaxe.translation.speeds import speeds
 from oaxe.translation.tables import TABLES, TIMED
 from oaxe.translation.work import training_set
 
+LAYOUTS = {"grid": grid, "lengths": lengths, "speed": speeds, "cases": cases}
 DIVERGENT = {"ja", "zh"}  # from English
 
 
@@ -63,9 +68,12 @@ def run(
         measure(place, tables[dataset], seeds, console)
     for name in wanted:
         all_records = [Records(places[d], seeds) for d in wanted[name]]
-        sheet = lay_out(name, TABLES[name], all_records)
+        sheet = LAYOUTS[TABLES[name].form](name, TABLES[name], all_records)
         write_sheet(name, TABLES[name], sheet, all_records, out)
-        console.print((out / f"{name}.md").read_text(), highlight=False, markup=False)
+        for figures in sheet.tables:
+            show(figures, console)
+        for note in sheet.notes:
+            console.print(note, highlight=False, markup=False)
     console.print("pages: " + " ".join(str(out / f"{n}.html") for n in wanted), highlight=False)
     if failed:
         raise what_is_missing(failed)
