@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from oaxe.tables import NOTHING, Figures
-from oaxe.tables import show as show_figures
 
 Report = Mapping[str, Any]  # scores.json
 GOLD = "(gold)"
@@ -21,7 +21,13 @@ def all_tables(report: Report) -> list[Figures]:
 
 def show(report: Report, console: Console) -> None:
     for figures in all_tables(report):
-        show_figures(figures, console)
+        console.print(Text(figures.title, style="bold"))
+        table = Table()
+        for column, name in enumerate(figures.head):
+            table.add_column(name, justify="right" if column else "left")
+        for row in figures.rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
     for line in (*signatures(report), *report["notes"]):
         console.print(Text(line), soft_wrap=True)
 

@@ -44,6 +44,7 @@ class Recipe:
     teacher: str = "base"
     deep: str = "12-1"
     dropout: float = 0.3
+    max_length: int = 256  # subwords; longer training pairs are dropped
     bf16: bool = True
     vocab_size: int | None = None  # None: what suits the data set
     pairs: int | None = None  # of training, the first so many; None: all
@@ -82,6 +83,7 @@ class Recipe:
                 "kind": KINDS.get(system.stage, "nat"),
                 "size": sizes.get(system.stage, self.size),
                 "dropout": self.dropout,
+                "max_length": self.max_length,
             },
             "loss": {"name": "xe", **system.loss},
             "optim": {"lr": stage.lr, "warmup": stage.warmup},

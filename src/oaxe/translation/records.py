@@ -167,7 +167,8 @@ def time_decoding(place: Place, console: Console) -> None:
         for length_candidates in (5, 1) if name == "oaxe" else (5,):
             options = {"beam": BEAM, "length_candidates": length_candidates}
             model = load_model(str(place.run(name, 1)), None, options)
-            how = f"beam {BEAM}" if model.kind == "at" else f"{length_candidates} lengths"
+            lengths = f"{length_candidates} length{'s' * (length_candidates > 1)}"
+            how = f"beam {BEAM}" if model.kind == "at" else lengths
             translators[f"{SYSTEMS[name].label}, {how}"] = model
     sources = read_gold(multiref=place.gold / "test.jsonl").sources or []
     recipe = place.recipe

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from oaxe.errors import UserError
 from oaxe.jobs import run_jobs, what_is_missing
-from oaxe.tables import show
+from oaxe.tables import markdown
 from oaxe.translation.cases import cases
 from oaxe.translation.grid import grid
 from oaxe.translation.lengths import lengths
@@ -71,9 +71,7 @@ def run(
         sheet = LAYOUTS[TABLES[name].form](name, TABLES[name], all_records)
         write_sheet(name, TABLES[name], sheet, all_records, out)
         for figures in sheet.tables:
-            show(figures, console)
-        for note in sheet.notes:
-            console.print(note, highlight=False, markup=False)
+            console.print(markdown(figures), highlight=False, markup=False, soft_wrap=True)
     console.print("pages: " + " ".join(str(out / f"{n}.html") for n in wanted), highlight=False)
     if failed:
         raise what_is_missing(failed)

@@ -46,6 +46,7 @@ def prepare_raw(place: Place, console: Console) -> None:
         test=beginning(found.test, recipe.held_out, text / "test"),
         vocab_size=recipe.vocab_size or found.vocab_size,
         character_coverage=found.character_coverage,
+        max_length=recipe.max_length,
         console=console,
     )
     place.gold.mkdir(parents=True, exist_ok=True)
@@ -122,6 +123,7 @@ def prepare_distilled(place: Place, console: Console) -> None:
         valid=valid,
         test=test,
         subwords=place.data("raw") / SUBWORDS,
+        max_length=place.recipe.max_length,
         console=console,
     )
 
