@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from oaxe.config import flatten, to_mapping
+from oaxe.errors import UserError
 from oaxe.text.manifest import MANIFEST
 from oaxe.training.settings import Settings
 from oaxe.translation.recipe import Recipe
@@ -95,10 +96,10 @@ class Place:
 
     def differences(self, name: str, seed: int) -> list[str]:
         """Between the settings of the result that is there and those of now."""
-        path = self.result(name, seed)
-        if not path.exists():
+        result = read_json(self.result(name, seed))
+        if not result:
             return []
-        before = comparable(json.loads(path.read_text(encoding="utf-8"))["settings"])
+        before = comparable(result["settings"])
         now = comparable(to_mapping(self.settings(name, seed)))
         return [
             f"{key} was {before.get(key)}, is {now.get(key)}"
@@ -109,3 +110,14 @@ class Place:
 
 def comparable(settings: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in flatten(settings).items() if key not in ELSEWHERE}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Empty if there is no such file."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}; copy it again, or remove it") from None
+    return content

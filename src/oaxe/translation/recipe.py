@@ -174,7 +174,7 @@ def recipe_of(preset: str, dataset: str) -> Recipe:
     if found is None:
         others = [other for other, of in PRESETS.items() if name in of or ANY in of]
         raise UserError(
-            f"the preset {preset} has no recipe for {dataset}, it has {', '.join(recipes)}; take "
-            f"--preset {' or '.join(others)}, or add one to oaxe/translation/recipe.py"
+            f"the preset {preset} has no recipe for {dataset}; name another with --data, of "
+            f"{', '.join(recipes)}; or take --preset {' or '.join(others)}"
         )
     return found

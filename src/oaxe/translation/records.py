@@ -26,7 +26,7 @@ from oaxe.text.lines import read_lines
 from oaxe.text.manifest import checksum
 from oaxe.training.checkpoint import write_whole
 from oaxe.training.run import environment
-from oaxe.translation.place import Place
+from oaxe.translation.place import Place, read_json
 from oaxe.translation.systems import SYSTEMS
 from oaxe.translation.tables import GOLD, TIMED
 from oaxe.translation.work import BEAM
@@ -112,16 +112,16 @@ class Records:
         return self.place.gold / f"{test}.jsonl"
 
     def gold(self, test: str) -> Gold:
-        languages = (r["tests"][test]["language"] for r in self._results.values() if r["tests"])
-        return read_gold(multiref=self.gold_path(test), language=next(languages))
+        results = [r["tests"] for r in self._results.values() if test in r["tests"]]
+        return read_gold(multiref=self.gold_path(test), language=results[0][test]["language"])
 
     def side_by_side(self, systems: Sequence[str], test: str, count: int) -> Record | None:
-        """The report of `oaxe evaluate` on the outputs of seed 1, for its examples."""
+        """The report of `oaxe evaluate` on the outputs of seed 1, for its examples alone."""
         paths = [self.place.output(name, 1, test) for name in systems]
         if not all(path.exists() for path in (*paths, self.gold_path(test))):
             return None
         files = [f"{SYSTEMS[n].label}={p}" for n, p in zip(systems, paths, strict=True)]
-        return evaluate(self.gold(test), files, [], Options(examples=count, trials=TRIALS))[0]
+        return evaluate(self.gold(test), files, [], Options(examples=count, trials=1))[0]
 
 
 def lacks_fluency(place: Place, systems: Iterable[str], seeds: int) -> bool:
@@ -176,14 +176,6 @@ def time_decoding(place: Place, console: Console) -> None:
     first = next(iter(found.values()))
     systems = {name: speed | {"speed_up": speed_up(speed, first)} for name, speed in found.items()}
     write_json(place.results / "speed.json", {"environment": environment(), "systems": systems})
-
-
-def read_json(path: Path) -> Record:
-    """Empty if there is no such file."""
-    if not path.exists():
-        return {}
-    content: Record = json.loads(path.read_text(encoding="utf-8"))
-    return content
 
 
 def write_json(path: Path, content: Record) -> None:

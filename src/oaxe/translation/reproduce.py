@@ -11,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from oaxe.errors import UserError
-from oaxe.jobs import run_jobs, what_is_missing
+from oaxe.evaluation.output import make_folder
+from oaxe.jobs import INTERRUPTED, run_jobs, what_is_missing
 from oaxe.tables import markdown
 from oaxe.translation.cases import cases
 from oaxe.translation.grid import grid
@@ -54,27 +55,42 @@ def run(
     """
     if unknown := sorted({*wanted} - {*TABLES}):
         raise UserError(f"there is no table {', '.join(unknown)}; there are {', '.join(TABLES)}")
-    datasets = dict.fromkeys(chain.from_iterable(wanted.values()))
-    places = {d: Place(d, preset, recipe_of(preset, d), out, folder) for d in datasets}
+    names = dict.fromkeys(chain.from_iterable(wanted.values()))
+    places = {d: Place(d, preset, recipe_of(preset, d), out, folder) for d in names}
     tables = {d: [name for name in wanted if d in wanted[name]] for d in places}
     plans = [plan(places[d], tables[d], seeds, jobs) for d in places]
     for made in plans:
         if made.jobs and not made.place.is_prepared("raw"):
             training_set(made.place, console)  # what is wrong with it should be known at once
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     todo = list(chain.from_iterable(made.jobs.values() for made in plans))
+    if todo:
+        logs = " ".join(str(made.place.root / "logs") for made in plans if made.jobs)
+        console.print(f"{len(todo)} things to do; logs in {logs}", highlight=False)
     failed = run_jobs(todo, jobs, console)
-    for dataset, place in places.items():
-        measure(place, tables[dataset], seeds, console)
-    for name in wanted:
-        all_records = [Records(places[d], seeds) for d in wanted[name]]
-        sheet = LAYOUTS[TABLES[name].form](name, TABLES[name], all_records)
-        write_sheet(name, TABLES[name], sheet, all_records, out)
-        for figures in sheet.tables:
-            console.print(markdown(figures), highlight=False, markup=False, soft_wrap=True)
+    if INTERRUPTED in failed.values():
+        raise what_is_missing(failed)
+    try:
+        for dataset, place in places.items():
+            measure(place, tables[dataset], seeds, console)
+        for name, datasets in wanted.items():
+            write_table(name, [Records(places[d], seeds) for d in datasets], out, console)
+    except OSError as error:
+        raise UserError(
+            f"a file could not be read or written: {error}; make room in {out}, and run the same "
+            "command again"
+        ) from error
     console.print("pages: " + " ".join(str(out / f"{n}.html") for n in wanted), highlight=False)
     if failed:
         raise what_is_missing(failed)
+
+
+def write_table(name: str, all_records: Sequence[Records], out: Path, console: Console) -> None:
+    table = TABLES[name]
+    sheet = LAYOUTS[table.form](name, table, all_records)
+    write_sheet(name, table, sheet, all_records, out)
+    for figures in sheet.tables:
+        console.print(markdown(figures), highlight=False, markup=False, soft_wrap=True)
 
 
 def plan(place: Place, names: Sequence[str], seeds: int, jobs: int) -> Plan:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from oaxe.evaluation.tables import speed
 from oaxe.tables import NOTHING, Figures
 from oaxe.translation.paper import TIMES_XE
-from oaxe.translation.records import Records, read_json
+from oaxe.translation.place import read_json
+from oaxe.translation.records import Records
 from oaxe.translation.sheet import Sheet, origin
 from oaxe.translation.tables import Table
 
