@@ -31,9 +31,12 @@ from oaxe.translation.paper import PAPER
 from oaxe.translation.place import Place
 from oaxe.translation.plan import ancestors
 from oaxe.translation.recipe import ANY, PRESETS, Recipe, Stage, recipe_of
+from oaxe.translation.records import Records
 from oaxe.translation.reproduce import datasets_of, plan, run
+from oaxe.translation.sheet import Block
 from oaxe.translation.systems import SYSTEMS
 from oaxe.translation.tables import TABLES
+from oaxe.translation.work import prepare_raw
 from tests.test_browser import CHROMIUM, browse
 
 DATASET = "tatoeba-en-de"
@@ -353,6 +356,47 @@ def test_recipes_and_systems_fit_together(tmp_path: Path) -> None:
     assert count == 9 * len(SYSTEMS)
     used = {name for table in TABLES.values() for name in ancestors(table.systems)}
     assert used == {*SYSTEMS}
+
+
+def test_more_test_sets(sets: Path, tmp_path: Path) -> None:
+    """Other references and other domains, where they are in the folder and go with the model."""
+    here = shutil.copytree(sets, tmp_path / "sets")
+    lines = {"en": ["the red dog", "not here"], "de": ["das rot hund", "hier nicht"]}
+    files = {
+        "ott2018-en-de": {"src.en": lines["en"]} | {f"ref{k}.de": lines["de"] for k in range(11)},
+        "newstest-en-de": {f"newstest{y}.{c}": lines[c] for y in (2013, 2014) for c in lines},
+    }
+    for folder, contents in files.items():
+        (here / folder).mkdir()
+        for name, text in contents.items():
+            (here / folder / name).write_text("".join(f"{line}\n" for line in text))
+    shutil.copytree(here / DATASET, here / "europarl-en-de")
+    found = {}
+    for dataset in (DATASET, "tatoeba-de-en", "europarl-en-de", "europarl-de-en"):
+        place = Place(dataset, "tiny", MICRO, tmp_path, here)
+        prepare_raw(place, Console(file=io.StringIO()))
+        found[dataset] = place.tests()
+        entries = [
+            json.loads(line) for line in lines_of(place.gold / f"{found[dataset][-1]}.jsonl")
+        ]
+        assert all(entry["src"] and entry["refs"] for entry in entries)
+    assert found == {
+        DATASET: ["test", "multiref", "ott2018"],
+        "tatoeba-de-en": ["test"],
+        "europarl-en-de": ["test", "newstest2014", "ott2018"],
+        "europarl-de-en": ["test", "newstest2014"],
+    }
+    place = Place("europarl-de-en", "tiny", MICRO, tmp_path, here)
+    entry = json.loads(lines_of(place.gold / "newstest2014.jsonl")[0])
+    assert entry == {"src": "das rot hund", "refs": ["the red dog"]}
+    ott = json.loads(
+        lines_of(Place(DATASET, "tiny", MICRO, tmp_path, here).gold / "ott2018.jsonl")[0]
+    )
+    assert len(ott["refs"]) == 11
+    away = Block(Records(place, 1), "newstest2014").label
+    assert away == "europarl-de-en on newstest2014, out of domain"
+    wmt = replace(place, dataset="wmt14-en-de")
+    assert Block(Records(wmt, 1), "ott2018").label == "wmt14-en-de on ott2018"
 
 
 def test_datasets_of_tables() -> None:

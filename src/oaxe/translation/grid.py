@@ -1,8 +1,9 @@
 """Most of the paper's tables: a row a system, a column a measure; its figures beside ours."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oaxe.evaluation.page import MARKERS
 from oaxe.html import picture
@@ -15,43 +16,60 @@ from oaxe.translation.tables import Column, Row, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Points = list[tuple[float | None, float]]
 FORMS = {"repetition": ".2f", "ncm": ".2f"}  # of measures; every other has one digit
+
+
+class Filled(NamedTuple):
+    """A column with its cells, a row each, and with what the CSV says of them."""
+
+    head: str
+    cells: list[str]
+    figures: list[dict[str, Any]]
 
 
 def grid(name: str, table: Table, all_records: Sequence[Records]) -> Sheet:
     """A row a system; the columns of each block, and those of the paper."""
-    sheet, reported = Sheet(), PAPER.get(name, Reported((), {}))
+    reported = PAPER.get(name, Reported((), {}))
     blocks = [block for records in all_records for block in blocks_of(table, records)]
     ours = [records.place.dataset for records in all_records]
-    head, cells = ["system"], [[row.label] for row in table.rows]
+    filled: list[Filled] = []
     for dataset in dict.fromkeys((*ours, *reported.datasets)):  # the same beside each other
-        for block in blocks:
-            if block.records.place.dataset == dataset:
-                for column in table.columns:
-                    head.append(f"{block.label}: {column.label}")
-                    for row, line in zip(table.rows, cells, strict=True):
-                        line.append(cell(block, row, column))
-                        sheet.figures += figures_of(block, row, column)
-        for column in table.columns:
-            found = of_paper(reported, dataset, column)
-            if any(value is not None for value in found.values()) and (
-                dataset in ours or not column.is_minor
-            ):
-                head.append(f"paper, {dataset}: {column.label}")
-                for row, line in zip(table.rows, cells, strict=True):
-                    line.append(number(found.get(row.key), column))
-                sheet.figures += [
-                    {"by": "paper", "dataset": dataset, "row": row.label, "column": column.label,
-                     "value": found[row.key]}
-                    for row in table.rows if found.get(row.key) is not None
-                ]  # fmt: skip
-    if not blocks:
-        sheet.notes.append("none of these data sets has a test set with several references")
+        here = [block for block in blocks if block.records.place.dataset == dataset]
+        filled += [of_ours(table, block, column) for block in here for column in table.columns]
+        wanted = [column for column in table.columns if dataset in ours or not column.is_minor]
+        filled += [of_theirs(table, reported, dataset, column) for column in wanted]
+    filled = [column for column in filled if any(column.cells)]
+    head = ["system", *(column.head for column in filled)]
+    lines = [
+        [row.label, *(column.cells[i] for column in filled)] for i, row in enumerate(table.rows)
+    ]
+    sheet = Sheet([Figures(f"{table.about} {table.paper}", head, lines)])
+    sheet.figures += chain.from_iterable(column.figures for column in filled)
+    if table.text == "several" and not blocks:
+        sheet.notes.append("None of these data sets has a test set with several references.")
     sheet.notes += [reported.note] if reported.note else []
-    sheet.tables.append(Figures(f"{table.about} {table.paper}", head, cells))
     if table.axis:
         sheet.pictures.append((table.about, against_x(table, blocks, reported)))
     return sheet
+
+
+def of_ours(table: Table, block: Block, column: Column) -> Filled:
+    cells = [cell(block, row, column) for row in table.rows]
+    figures = [figure for row in table.rows for figure in figures_of(block, row, column)]
+    return Filled(f"{block.label}: {column.label}", cells, figures)
+
+
+def of_theirs(table: Table, reported: Reported, dataset: str, column: Column) -> Filled:
+    found = of_paper(reported, dataset, column)
+    cells = [number(found.get(row.key), column) for row in table.rows]
+    same = {"by": "paper", "dataset": dataset, "column": column.label}
+    figures = [
+        {**same, "row": row.label, "value": value}
+        for row in table.rows
+        if (value := found.get(row.key)) is not None
+    ]
+    return Filled(f"paper, {dataset}: {column.label}", cells, figures)
 
 
 def blocks_of(table: Table, records: Records) -> list[Block]:
@@ -80,10 +98,9 @@ def cell(block: Block, row: Row, column: Column) -> str:
     values = list(records.values(name, column.measure, block.test).values())
     if column.kind == "difference":
         before = list(records.values(row.baseline, column.measure, block.test).values())
-        is_own = name == row.baseline
-        return (
-            NOTHING if is_own or not (values and before) else f"{mean(values) - mean(before):+.1f}"
-        )
+        if name == row.baseline or not (values and before):
+            return NOTHING
+        return f"{mean(values) - mean(before):+.1f}"
     return mean_and_spread(values, FORMS.get(column.measure, ".1f"))
 
 
@@ -117,7 +134,20 @@ def figures_of(block: Block, row: Row, column: Column) -> Iterator[dict[str, Any
 def against_x(table: Table, blocks: Sequence[Block], reported: Reported) -> "Figure":
     """Lines of means over seeds; the paper's points are hollow."""
     figure, axes = picture()
-    number = 0
+    lines = [*our_lines(table, blocks), *their_points(table, reported)]
+    for count, (label, points, style) in enumerate(lines):
+        axes.plot(
+            *zip(*points, strict=True),
+            marker=MARKERS[count % len(MARKERS)],
+            linestyle=style,
+            fillstyle="full" if style else "none",
+            color=colour(count),
+            label=label,
+        )
+    return finished(figure, table.axis)
+
+
+def our_lines(table: Table, blocks: Sequence[Block]) -> Iterator[tuple[str, Points, str]]:
     for block in blocks:
         for column in table.columns:
             points = [
@@ -127,22 +157,13 @@ def against_x(table: Table, blocks: Sequence[Block], reported: Reported) -> "Fig
                 and (values := block.records.values(name, column.measure, block.test))
             ]
             if points:
-                style = f"{MARKERS[number % len(MARKERS)]}-"
-                label = f"{block.label}: {column.label}"
-                axes.plot(*zip(*points, strict=True), style, label=label, color=colour(number))
-            number += 1
+                yield f"{block.label}: {column.label}", points, "-"
+
+
+def their_points(table: Table, reported: Reported) -> Iterator[tuple[str, Points, str]]:
     for dataset in reported.datasets:
         for column in table.columns:
             found = of_paper(reported, dataset, column)
-            there = [(r.x, y) for r in table.rows if (y := found.get(r.key)) is not None]
-            if there:
-                label, marker = f"paper, {dataset}: {column.label}", MARKERS[number % len(MARKERS)]
-                axes.plot(
-                    *zip(*there, strict=True),
-                    marker,
-                    fillstyle="none",
-                    label=label,
-                    color=colour(number),
-                )
-            number += 1
-    return finished(figure, table.axis)
+            points = [(row.x, y) for row in table.rows if (y := found.get(row.key)) is not None]
+            if points:
+                yield f"paper, {dataset}: {column.label}", list(points), ""

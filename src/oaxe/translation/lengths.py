@@ -65,5 +65,6 @@ def add_lengths(sheet: Sheet, title: str, block: Block, rows: Sequence[Row]) -> 
         sheet.tables.append(
             Figures(f"BLEU by {unit} of the reference (sentences), {title}", head, lines)
         )
+        axes.set_ylim(bottom=0)
         axes.set_xticks(range(len(labels)), [label.split(" (")[0] for label in labels])
         sheet.pictures.append((title, finished(figure, f"{unit} of the reference")))

@@ -66,7 +66,7 @@ def run(
     todo = list(chain.from_iterable(made.jobs.values() for made in plans))
     if todo:
         logs = " ".join(str(made.place.root / "logs") for made in plans if made.jobs)
-        console.print(f"{len(todo)} things to do; logs in {logs}", highlight=False)
+        console.print(f"{len(todo)} to do; logs in {logs}", highlight=False)
     failed = run_jobs(todo, jobs, console)
     if INTERRUPTED in failed.values():
         raise what_is_missing(failed)

@@ -68,7 +68,6 @@ def finished(figure: "Figure", axis: str) -> "Figure":
     (axes,) = figure.axes
     axes.set_xlabel(axis)
     axes.set_ylabel("BLEU")
-    axes.set_ylim(bottom=0)
     axes.grid(axis="y", color="gray", alpha=0.3, linewidth=0.8)
     if axes.lines:
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.01), frameon=False, fontsize=11)
