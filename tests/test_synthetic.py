@@ -19,10 +19,11 @@ from rich.console import Console
 
 from oaxe.data.batches import collate
 from oaxe.errors import UserError
+from oaxe.jobs import StoppedError
 from oaxe.losses import xe_loss
 from oaxe.synthetic import demo, reproduce
 from oaxe.synthetic.display import verdict
-from oaxe.synthetic.experiment import Experiment, StoppedError
+from oaxe.synthetic.experiment import Experiment
 from oaxe.synthetic.outcome import NONE, Outcome, ordering_of, outcome, outputs, repeats
 from oaxe.synthetic.recipe import DEMO, METHODS, PRESETS, Recipe
 from oaxe.synthetic.results import read_results, seconds_to

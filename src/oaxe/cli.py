@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from oaxe import __version__
+from oaxe.translation.commands import add_commands
 
 app = typer.Typer(
     help="Order-agnostic cross entropy: losses for models that predict all words at once.",
@@ -703,6 +704,9 @@ def synthetic(
         methods=method or (),
         console=Console(),
     )
+
+
+add_commands(reproduce)
 
 
 def run() -> None:

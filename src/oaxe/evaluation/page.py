@@ -30,7 +30,7 @@ def report_page(report: Report) -> str:
         *(table(*figures) for figures in all_tables(report)),
         "<h2>BLEU by length</h2>",
         _by_length(report),
-        _examples(report),
+        examples_section(report),
         "<h2>How it was measured</h2>",
         *(paragraph(line, "soft") for line in _method(report)),
     ]
@@ -87,7 +87,8 @@ def _legend(name: str) -> str:
     return " " + short.replace("$", r"\$")
 
 
-def _examples(report: Report) -> str:
+def examples_section(report: Report) -> str:
+    """Outputs side by side, as HTML; it needs STYLE."""
     if not report["examples"]:
         return ""
     several = len(report["systems"]) > 1

@@ -1,21 +1,16 @@
 """The figures of a report as tables, the same in the terminal and on the page."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from oaxe.tables import NOTHING, Figures
+
 Report = Mapping[str, Any]  # scores.json
-NOTHING = "-"
 GOLD = "(gold)"
-
-
-class Figures(NamedTuple):
-    title: str
-    head: list[str]
-    rows: list[list[str]]
 
 
 def all_tables(report: Report) -> list[Figures]:

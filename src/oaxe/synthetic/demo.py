@@ -13,11 +13,12 @@ import torch
 from rich.console import Console
 
 from oaxe.data.batches import collate
+from oaxe.jobs import StoppedError
 from oaxe.losses.oaxe import best_places
 from oaxe.model.inputs import IGNORED, decoder_inputs
 from oaxe.model.transformer import Transformer
 from oaxe.synthetic.display import show
-from oaxe.synthetic.experiment import Experiment, StoppedError, numbers
+from oaxe.synthetic.experiment import Experiment, numbers
 from oaxe.synthetic.outcome import ordering_of
 from oaxe.synthetic.recipe import DEMO, Recipe
 from oaxe.synthetic.report import write_report

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from oaxe.data.corpus import Corpus
+from oaxe.jobs import StoppedError
 from oaxe.model.transformer import Transformer
 from oaxe.synthetic.outcome import Outcome, outcome, outputs
 from oaxe.synthetic.recipe import METHODS, PRETRAINING, Recipe
@@ -25,10 +26,6 @@ from oaxe.training.run import build_model, environment
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import INTERRUPTED, Trainer
 from oaxe.training.validation import Validation
-
-
-class StoppedError(Exception):
-    """The user stopped it; what was trained is in the run folders and is taken up again."""
 
 
 @dataclass

@@ -6,22 +6,16 @@ OUT/exact_match.png          the paper's figure: exact match against the number 
 """
 
 import json
-import multiprocessing
-import os
-import traceback
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import torch
 from rich.console import Console
-from rich.progress import Progress
 
 from oaxe.errors import UserError
-from oaxe.synthetic.experiment import Experiment, StoppedError
+from oaxe.jobs import Job, run_jobs, what_is_missing
+from oaxe.synthetic.experiment import Experiment
 from oaxe.synthetic.recipe import METHODS, PRESETS, Recipe
 from oaxe.synthetic.results import read_results, write_results
 from oaxe.training.checkpoint import write_whole
@@ -107,10 +101,7 @@ def run(
         console.print((out / "results.md").read_text(), highlight=False, markup=False)
         console.print(f"{out / 'results.html'} has the pictures", highlight=False)
     if failed:
-        raise UserError(
-            "not everything is there; the same command goes on from here. What happened:\n"
-            + "\n".join(f"  {name}: {why}" for name, why in failed.items())
-        )
+        raise what_is_missing(failed)
 
 
 def keep_to(recipe: Recipe, out: Path) -> None:
@@ -123,65 +114,15 @@ def keep_to(recipe: Recipe, out: Path) -> None:
 
 def train_all(cells: list[Cell], folder: Path, jobs: int, console: Console) -> dict[str, str]:
     """Train in ``jobs`` processes a device; returns what did not succeed and why."""
-    devices = visible_devices()
-    workers = min(max(len(devices), 1) * jobs, len(cells))
-    spawn = multiprocessing.get_context("spawn")
-    seats = spawn.Queue()
-    for worker in range(workers):
-        seats.put(devices[worker % len(devices)] if devices else "")
-    failed: dict[str, str] = {}
-    to_do = cells[::-1]
-    running: dict[Future[str], Cell] = {}
-    with (
-        Progress(console=console) as progress,
-        ProcessPoolExecutor(workers, spawn, take_seat, (seats, workers)) as pool,
-    ):
-        models = progress.add_task("models", total=sum(len(cell.methods) for cell in cells))
-        try:
-            while to_do or running:
-                while to_do and len(running) < workers:  # what is queued could not be called back
-                    cell = to_do.pop()
-                    running[pool.submit(train_cell, cell, folder)] = cell
-                for done in wait(running, return_when=FIRST_COMPLETED).done:
-                    cell, problem = running[done], done.result()
-                    del running[done]
-                    if problem:
-                        failed[cell.name] = problem
-                    progress.update(models, advance=len(cell.methods))
-                    progress.console.print(f"{problem or 'done'}: {cell.name}", highlight=False)
-        except KeyboardInterrupt:  # those that train save and leave by themselves
-            failed["everything else"] = "interrupted"
-        except BrokenProcessPool:
-            failed["everything else"] = "a process was killed; perhaps too little memory for --jobs"
-    return failed
+    work = [
+        Job(cell.name, partial(train_cell, cell, folder), folder / cell.name / "log.txt",
+            models=len(cell.methods))
+        for cell in cells
+    ]  # fmt: skip
+    return run_jobs(work, jobs, console)
 
 
-def visible_devices() -> list[str]:
-    """Names for CUDA_VISIBLE_DEVICES: of those that this process may use."""
-    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    count = torch.cuda.device_count()
-    return allowed.split(",")[:count] if allowed else [str(number) for number in range(count)]
-
-
-def take_seat(seats: Any, workers: int) -> None:
-    """In a new process, before anything asks for a device."""
-    if device := seats.get():
-        os.environ["CUDA_VISIBLE_DEVICES"] = device
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
-
-
-def train_cell(cell: Cell, folder: Path) -> str:
-    """Returns what went wrong, or nothing."""
-    here = folder / cell.name
-    here.mkdir(exist_ok=True)
-    with (here / "log.txt").open("a") as log:
-        try:
-            experiment = Experiment(cell.recipe, cell.modes, cell.seed, here, Console(file=log))
-            for method in cell.methods:
-                experiment.result(method)
-        except StoppedError:
-            return "interrupted"
-        except Exception as error:  # the other cells go on
-            log.write(traceback.format_exc())
-            return f"{type(error).__name__}: {error} (see {here / 'log.txt'})"
-    return ""
+def train_cell(cell: Cell, folder: Path, console: Console) -> None:
+    experiment = Experiment(cell.recipe, cell.modes, cell.seed, folder / cell.name, console)
+    for method in cell.methods:
+        experiment.result(method)

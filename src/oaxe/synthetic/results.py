@@ -4,13 +4,14 @@ import csv
 import io
 import json
 from pathlib import Path
-from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import mean
+from typing import TYPE_CHECKING, Any
 
 from oaxe.html import page, paragraph, svg, table
 from oaxe.synthetic.outcome import NONE
 from oaxe.synthetic.recipe import METHODS, PRESETS
 from oaxe.synthetic.task import ORDERINGS
+from oaxe.tables import Figures, markdown, mean_and_spread
 from oaxe.training.checkpoint import write_whole
 
 if TYPE_CHECKING:
@@ -28,12 +29,6 @@ COLUMNS = (
     "exact_match", "repetition", "confidence", "seconds", "seconds_to_95",
     *(f"chosen {name}" for name in (*ORDERINGS, NONE)),
 )  # fmt: skip
-
-
-class Results(NamedTuple):
-    title: str
-    head: list[str]
-    rows: list[list[str]]
 
 
 def read_results(folder: Path) -> Records:
@@ -74,14 +69,14 @@ def write_results(records: Records, out: Path, preset: str) -> None:
         main.savefig(out / "exact_match.png", dpi=150, bbox_inches="tight")
 
 
-def all_tables(records: Records) -> list[Results]:
+def all_tables(records: Records) -> list[Figures]:
     main = of(records, part="modes")
     modes = sorted({record["modes"] for record in main})
     five = of(main, modes=5)
     orders = list(five[0]["chosen"]) if five else []
     return [
         compare("Exact match (%) by number of orders", main, "modes", modes),
-        Results(
+        Figures(
             "Five orders",
             ["trained with", "exact match, %", "repetition, %", "confidence", "seconds to 95 %"],
             [
@@ -95,7 +90,7 @@ def all_tables(records: Records) -> list[Results]:
                 for method, mine in by_method(five + of(records, part="scratch")).items()
             ],
         ),
-        Results(
+        Figures(
             "Which of five orders is chosen (% of the outputs)",
             ["trained with", *orders],
             [
@@ -109,16 +104,16 @@ def all_tables(records: Records) -> list[Results]:
     ]
 
 
-def compare(title: str, records: Records, key: str, values: list[Any]) -> Results:
+def compare(title: str, records: Records, key: str, values: list[Any]) -> Figures:
     """A row a method, a column a value."""
     rows = [
         [METHODS[method].title, *(over_seeds(of(mine, **{key: value})) for value in values)]
         for method, mine in by_method(records).items()
     ]
-    return Results(title, ["trained with", *map(str, values)], rows)
+    return Figures(title, ["trained with", *map(str, values)], rows)
 
 
-def sweep(records: Records, part: str, key: str, title: str) -> Results:
+def sweep(records: Records, part: str, key: str, title: str) -> Figures:
     points = with_middle(records, part)
     return compare(title, points, key, sorted({record[key] for record in points}))
 
@@ -142,21 +137,12 @@ def by_method(records: Records) -> dict[str, Records]:
 
 def over_seeds(records: Records, figure: str = "exact_match", form: str = ".1f") -> str:
     """Mean and standard deviation."""
-    values = [record[figure] for record in records]
-    if not values:
-        return "-"
-    spread = f" ± {stdev(values):{form}}" if len(values) > 1 else ""
-    return f"{mean(values):{form}}{spread}"
+    return mean_and_spread([record[figure] for record in records], form)
 
 
 def share_of(records: Records, ordering: str) -> str:
     shares = [100 * r["chosen"][ordering] / sum(r["chosen"].values()) for r in records]
     return f"{mean(shares):.1f}"
-
-
-def markdown(results: Results) -> str:
-    rows = [results.head, ["---"] * len(results.head), *results.rows]
-    return f"**{results.title}**\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def by_modes(records: Records) -> "Figure | None":
@@ -208,7 +194,7 @@ def _finished(axes: "Axes") -> "Figure":
     return figure
 
 
-def results_page(tables: list[Results], figures: list["Figure | None"], preset: str) -> str:
+def results_page(tables: list[Figures], figures: list["Figure | None"], preset: str) -> str:
     recipe = PRESETS[preset]
     body = [
         paragraph(

@@ -1,0 +1,152 @@
+"""Work shared out to processes, several on each GPU, that Ctrl-C stops in good order."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+from oaxe.errors import UserError
+
+INTERRUPTED = "interrupted"
+
+
+class StoppedError(Exception):
+    """The user stopped it; what was done is on the disk and is taken up again."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process does at a stretch."""
+
+    name: str
+    work: Callable[[Console], object]  # to be pickled; raises StoppedError where Ctrl-C ended it
+    log: Path  # that the console writes to
+    needs: frozenset[str] = frozenset()  # names of jobs that must be done before
+    models: int = 1  # for the bar
+
+
+def run_jobs(jobs: Sequence[Job], per_device: int, console: Console) -> dict[str, str]:
+    """Do them in ``per_device`` processes a device; returns what did not succeed and why.
+
+    Of the jobs that can begin, the first in the list is the next.
+    """
+    if not jobs:
+        return {}
+    devices = visible_devices()
+    workers = min(max(len(devices), 1) * per_device, len(jobs))
+    spawn = multiprocessing.get_context("spawn")
+    seats = spawn.Queue()
+    for worker in range(workers):
+        seats.put(devices[worker % len(devices)] if devices else "")
+    failed: dict[str, str] = {}
+    waiting = list(jobs)
+    running: dict[Future[str], Job] = {}
+    with (
+        Progress(console=console) as progress,
+        ProcessPoolExecutor(workers, spawn, take_seat, (seats, workers)) as pool,
+        sigterm_as_ctrl_c(),
+    ):
+        bar = progress.add_task("models", total=sum(job.models for job in jobs))
+        try:
+            while waiting or running:
+                fail_without_needs(waiting, failed)
+                while len(running) < workers and (job := next_job(waiting, running.values())):
+                    waiting.remove(job)  # what is queued could not be called back
+                    running[pool.submit(perform, job)] = job
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    job, problem = running.pop(done), done.result()
+                    if problem:
+                        failed[job.name] = problem
+                    progress.update(bar, advance=job.models)
+                    progress.console.print(f"{problem or 'done'}: {job.name}", highlight=False)
+        except KeyboardInterrupt:  # those that work save and leave by themselves
+            failed["everything else"] = INTERRUPTED
+            for child in multiprocessing.active_children():  # a terminal has told them already
+                if child.pid is not None:
+                    os.kill(child.pid, signal.SIGINT)
+        except BrokenProcessPool:
+            failed["everything else"] = "a process was killed; perhaps too little memory for --jobs"
+    return failed
+
+
+def next_job(waiting: Sequence[Job], running: Collection[Job]) -> Job | None:
+    """The first that waits for nothing."""
+    ahead = {job.name for job in (*waiting, *running)}
+    return next((job for job in waiting if not job.needs & ahead), None)
+
+
+def fail_without_needs(waiting: list[Job], failed: dict[str, str]) -> None:
+    """Take out what can never begin."""
+    while hopeless := [job for job in waiting if job.needs & failed.keys()]:
+        for job in hopeless:
+            waiting.remove(job)
+            failed[job.name] = f"needs {', '.join(sorted(job.needs & failed.keys()))}"
+
+
+def visible_devices() -> list[str]:
+    """Names for CUDA_VISIBLE_DEVICES: of those that this process may use."""
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    return allowed.split(",")[:count] if allowed else [str(number) for number in range(count)]
+
+
+def take_seat(seats: Any, workers: int) -> None:
+    """In a new process, before anything asks for a device."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as long as it has nothing to do
+    if device := seats.get():
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+
+
+def perform(job: Job) -> str:
+    """Returns what went wrong, or nothing."""
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    with job.log.open("a", encoding="utf-8") as log:
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            job.work(Console(file=log))
+        except (StoppedError, KeyboardInterrupt):
+            return INTERRUPTED
+        except Exception as error:  # the other jobs go on
+            log.write(traceback.format_exc())
+            kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+            return f"{kind}{error} (see {job.log})"
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return ""
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python lets only the main thread handle signals
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def what_is_missing(failed: dict[str, str]) -> UserError:
+    return UserError(
+        "not everything is there; the same command goes on from here. What happened:\n"
+        + "\n".join(f"  {name}: {why}" for name, why in failed.items())
+    )

@@ -1,0 +1,74 @@
+"""What is said about one table of the paper, before it becomes files."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from oaxe.evaluation.page import COLOURS
+from oaxe.tables import Figures
+from oaxe.translation.records import Records
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+OUT_OF_DOMAIN = {"ott2018", "newstest2014"}
+
+
+@dataclass
+class Sheet:
+    """All that is said about one table of the paper."""
+
+    tables: list[Figures] = field(default_factory=list)
+    pictures: list[tuple[str, "Figure"]] = field(default_factory=list)
+    figures: list[dict[str, Any]] = field(default_factory=list)  # one a line of the CSV
+    notes: list[str] = field(default_factory=list)
+    body: str = ""  # more of the page
+
+
+@dataclass(frozen=True)
+class Block:
+    """The columns of one test set of one data set."""
+
+    records: Records
+    test: str
+    is_valid: bool = False
+
+    @property
+    def label(self) -> str:
+        dataset = self.records.place.dataset
+        if self.is_valid:
+            return f"{dataset} valid"
+        if self.test == "test":
+            return dataset
+        away = self.test in OUT_OF_DOMAIN and not dataset.startswith("wmt14")
+        return f"{dataset} on {self.test}{', out of domain' * away}"
+
+
+def origin(records: Records, system: str, seed: int, test: str) -> dict[str, Any]:
+    result = records.of(system).get(seed)
+    if result is None:
+        return {}
+    place, environment = records.place, result["environment"]
+    scores = result["tests"].get(test)
+    return {
+        "preset": place.preset,
+        "updates": result["training"]["step"],
+        "seconds": result["training"]["seconds"],
+        "commit": environment["commit"],
+        "device": environment["device"],
+        "signature": scores["bleu"]["signature"] if scores else None,
+        "result": place.result(system, seed).relative_to(place.out).as_posix(),
+    }
+
+
+def colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
+
+
+def finished(figure: "Figure", axis: str) -> "Figure":
+    (axes,) = figure.axes
+    axes.set_xlabel(axis)
+    axes.set_ylabel("BLEU")
+    axes.grid(axis="y", color="gray", alpha=0.3, linewidth=0.8)
+    if axes.lines:
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.01), frameon=False, fontsize=11)
+    return figure
