@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from oaxe.errors import UserError
+from oaxe.files import write_whole
 from oaxe.training.checkpoint import (
     DamagedError,
     average_tensors,
@@ -26,7 +27,6 @@ from oaxe.training.checkpoint import (
     optimizer_tensors,
     remove_others,
     save_checkpoint,
-    write_whole,
 )
 from tests.runs import FORKS, final_tensors, make_data, same, settings_of, train_small
 
@@ -259,16 +259,3 @@ def test_average_against_a_hand_computation() -> None:
     assert large["x"].item() == pytest.approx(1 / 3)
     with pytest.raises(ValueError, match="nothing to average"):
         average_tensors([])
-
-
-def test_small_files_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "config.yaml"
-    write_whole(path, "old")
-
-    def killed(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", killed)
-    with pytest.raises(KeyboardInterrupt):
-        write_whole(path, "new")
-    assert path.read_text() == "old"

@@ -1,6 +1,7 @@
 """The way of a user: prepare, train, translate, through the command line."""
 
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,16 @@ def test_a_file_and_standard_input_give_the_same(folder: Path) -> None:
     )
 
 
+def test_compressed_text_and_links_are_followed(folder: Path) -> None:
+    (folder / "in.txt.xz").write_bytes(lzma.compress(b"1 2 3\n0 1\n"))
+    real, link = folder / "real.txt", folder / "link.txt"
+    link.symlink_to(real)
+    ok("translate", "--model", f"{folder}/run", f"{folder}/in.txt.xz", "-o", str(link))
+    assert link.is_symlink()
+    expected = ok("translate", "--model", f"{folder}/run", stdin="1 2 3\n0 1\n")
+    assert real.read_text() == expected
+
+
 def test_json_lines_hold_all_alternatives(folder: Path) -> None:
     output = ok(
         "translate", "--model", f"{folder}/run", "--json", "--length-candidates", "3", stdin="1 2\n"
@@ -87,10 +98,12 @@ def test_lines_end_at_line_feeds_alone(folder: Path) -> None:
     ("arguments", "message"),
     [
         (["--model", "{folder}/nowhere"], "nowhere"),
-        (["--model", "{folder}/run", "{folder}/none.txt"], "cannot open .*none.txt"),
+        (["--model", "{folder}/run", "{folder}/none.txt"], "cannot read .*none.txt"),
         (["--model", "{folder}/run", "--beam", "3"], "beam is no option of a model of kind 'nat'"),
-        (["--model", "{folder}/run", "{folder}/latin1.txt"], "line 2 of the input is not UTF-8"),
+        (["--model", "{folder}/run", "{folder}/latin1.txt"], "latin1.txt, line 2 is not UTF-8"),
         (["--model", "{folder}/run", "--device", "abacus"], "--device abacus"),
+        (["--model", "{folder}/run", "-o", "{folder}"], "give a file in a folder that exists"),
+        (["--model", "{folder}/run", "-o", "{folder}/no/x"], "give a file in a folder that exists"),
     ],
 )
 def test_clear_errors(folder: Path, arguments: list[str], message: str) -> None:

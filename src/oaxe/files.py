@@ -9,10 +9,24 @@ from typing import BinaryIO
 
 @contextmanager
 def appears_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that has its name only when all of it is on the disk."""
+    """A file to write that has its name only when all of it is on the disk.
+
+    Of a link, what it points to is replaced. A device or a pipe is written to as it is.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
     part = path.with_name(f"{path.name}.part")
     with part.open("wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a small file: a kill leaves the old content or the new one, never a part."""
+    with appears_whole(path) as file:
+        file.write(text.encode())

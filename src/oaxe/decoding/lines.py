@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,8 @@ from rich.progress import track
 from oaxe.decoding.pretrained import RUN
 from oaxe.decoding.translator import Option, Translation, Translator, changed_options
 from oaxe.errors import UserError
+from oaxe.files import appears_whole
+from oaxe.text.lines import Lines
 
 CHUNK = 10_000  # lines that are sorted by length together
 
@@ -61,26 +63,28 @@ def translate_file(
     An output file appears when it is complete; until then it is called ``NAME.part``.
     """
     changed_options(translator.kind, translator.decoding, options)  # before anything is opened
-    part = None if output is None else output.with_name(output.name + ".part")
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        raise UserError(f"cannot write {output}: give a file in a folder that exists")
     with ExitStack() as stack:
+        given = Lines(Path("standard input"), sys.stdin.buffer) if source is None else Lines(source)
+        stack.enter_context(given)
         try:
-            given = sys.stdin.buffer if source is None else stack.enter_context(source.open("rb"))
-            out = sys.stdout
-            if part is not None:
-                out = stack.enter_context(part.open("w", encoding="utf-8", newline="\n"))
+            out = (
+                sys.stdout.buffer if output is None else stack.enter_context(appears_whole(output))
+            )
         except OSError as error:
-            raise UserError(f"cannot open {error.filename}: {error.strerror}") from None
+            raise UserError(f"cannot write {error.filename}: {error.strerror}") from None
         first_line = 1
-        for chunk in _chunks(_shown(given, output)):
+        lines = iter(_shown(given, output))
+        while chunk := list(islice(lines, CHUNK)):
             found = translator.translate_scored(
                 chunk, batch_tokens=batch_tokens, bf16=bf16, first_line=first_line, **options
             )
             first_line += len(chunk)
             for text, translations in zip(chunk, found, strict=True):
-                print(_json(text, translations) if as_json else translations[0].text, file=out)
+                line = _json(text, translations) if as_json else translations[0].text
+                out.write(f"{line}\n".encode())
             out.flush()
-    if part is not None and output is not None:
-        part.replace(output)
 
 
 def talk(translator: Translator, console: Console, **options: Option) -> None:
@@ -99,26 +103,13 @@ def talk(translator: Translator, console: Console, **options: Option) -> None:
         console.print(found[0][0].text, highlight=False, markup=False)
 
 
-def _shown(lines: Iterable[bytes], output: Path | None) -> Iterable[bytes]:
+def _shown(lines: Lines, output: Path | None) -> Iterable[str]:
     """With a progress line on standard error, if the translations go elsewhere."""
+    every = iter(lines.read, None)
     if output is None:
-        return lines
+        return every
     console = Console(stderr=True)
-    return track(lines, "translating", total=None, console=console, disable=not console.is_terminal)
-
-
-def _chunks(lines: Iterable[bytes]) -> Iterator[list[str]]:
-    """Lines end at a line feed and nowhere else: as many come out as went in."""
-    numbered = enumerate(lines, 1)
-    while chunk := list(islice(numbered, CHUNK)):
-        yield [_text(line, number) for number, line in chunk]
-
-
-def _text(line: bytes, number: int) -> str:
-    try:
-        return line.decode().removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise UserError(f"line {number} of the input is not UTF-8: {error}; convert it") from None
+    return track(every, "translating", total=None, console=console, disable=not console.is_terminal)
 
 
 def _json(text: str, translations: list[Translation]) -> str:

@@ -122,7 +122,8 @@ class Translator:
         Args:
             sentences: plain text.
             batch_tokens: the most source tokens of a batch, padding included, times the number of
-                hypotheses that each sentence is decoded into. It changes the speed, nothing else.
+                hypotheses that each sentence is decoded into. It changes the speed, and how numbers
+                are rounded, which can tip a close decision.
             bf16: compute in bfloat16 (autocast).
             first_line: number of the first sentence in warnings, for input that comes in pieces.
             **options: see :data:`OPTIONS`.

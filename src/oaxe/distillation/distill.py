@@ -24,11 +24,11 @@ from oaxe.distillation.display import Display
 from oaxe.distillation.folder import VALID, finish, open_folder
 from oaxe.distillation.shards import Shards
 from oaxe.errors import UserError
+from oaxe.files import write_whole
 from oaxe.text.languages import bleu_tokenizer
 from oaxe.text.lines import read_in_chunks, read_parallel
 from oaxe.text.manifest import checksum, read_manifest
 from oaxe.text.prepare import input_checksum
-from oaxe.training.checkpoint import write_whole
 from oaxe.training.interruption import AbandonedError, Interruption
 from oaxe.training.ranks import join, leave
 from oaxe.training.run import locked

@@ -8,7 +8,7 @@ from typing import Any
 from oaxe.errors import UserError
 from oaxe.evaluation.page import report_page
 from oaxe.evaluation.systems import System
-from oaxe.training.checkpoint import write_whole
+from oaxe.files import write_whole
 
 
 def make_folder(folder: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from oaxe.data.batches import collate
+from oaxe.files import write_whole
 from oaxe.jobs import StoppedError
 from oaxe.losses.oaxe import best_places
 from oaxe.model.inputs import IGNORED, decoder_inputs
@@ -24,7 +25,6 @@ from oaxe.synthetic.recipe import DEMO, Recipe
 from oaxe.synthetic.report import write_report
 from oaxe.synthetic.task import ORDERINGS, reorder
 from oaxe.text.symbols import PAD
-from oaxe.training.checkpoint import write_whole
 
 MODES = len(ORDERINGS)
 FIGURES = ("exact_match", "repetition", "confidence", "chosen")

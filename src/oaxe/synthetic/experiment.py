@@ -14,13 +14,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from oaxe.data.corpus import Corpus
+from oaxe.files import write_whole
 from oaxe.jobs import StoppedError
 from oaxe.model.transformer import Transformer
 from oaxe.synthetic.outcome import Outcome, outcome, outputs
 from oaxe.synthetic.recipe import METHODS, PRETRAINING, Recipe
 from oaxe.synthetic.task import SPLITS
 from oaxe.text.symbols import SYMBOLS
-from oaxe.training.checkpoint import write_whole
 from oaxe.training.ranks import Ranks, join
 from oaxe.training.run import build_model, environment
 from oaxe.training.settings import Settings

@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oaxe.files import write_whole
 from oaxe.html import page, paragraph, picture, scroll, svg, table
 from oaxe.plots import STYLES
 from oaxe.synthetic.display import (
@@ -21,7 +22,6 @@ from oaxe.synthetic.display import (
     verdict,
 )
 from oaxe.synthetic.task import ORDERINGS, PROBABILITIES, reorder
-from oaxe.training.checkpoint import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,11 +14,11 @@ from pathlib import Path
 from rich.console import Console
 
 from oaxe.errors import UserError
+from oaxe.files import write_whole
 from oaxe.jobs import Job, run_jobs, what_is_missing
 from oaxe.synthetic.experiment import Experiment
 from oaxe.synthetic.recipe import METHODS, PRESETS, Recipe
 from oaxe.synthetic.results import read_results, write_results
-from oaxe.training.checkpoint import write_whole
 
 COMPARED = ("xe", "axe", "oaxe")
 PARTS = ("modes", "lengths", "numbers", "switch", "scratch")

@@ -7,12 +7,12 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from oaxe.files import write_whole
 from oaxe.html import page, paragraph, svg, table
 from oaxe.synthetic.outcome import NONE
 from oaxe.synthetic.recipe import METHODS, PRESETS
 from oaxe.synthetic.task import ORDERINGS
 from oaxe.tables import Figures, markdown, mean_and_spread
-from oaxe.training.checkpoint import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -37,24 +37,31 @@ class Chunk:
 
 
 class Lines:
-    """The lines of a file (plain, ``.gz`` or ``.xz``) one by one, with the number of the last."""
+    """The lines of a file (plain, ``.gz`` or ``.xz``) one by one, with the number of the last.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: of the file, or the name of what is open already.
+        file: that, if so; it is not closed.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO | None = None) -> None:
         self.path = path
         self.number = 0
+        self._is_own = file is None
         try:
-            self._disk = path.open("rb")
+            self._disk = path.open("rb") if file is None else file
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}; check the path") from error
-        opened = OPENERS.get(path.suffix)
+        opened = OPENERS.get(path.suffix) if file is None else None
         self._text = io.BufferedReader(opened(self._disk)) if opened else self._disk
 
     def __enter__(self) -> "Lines":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._text.close()
-        self._disk.close()
+        if self._is_own:
+            self._text.close()
+            self._disk.close()
 
     @property
     def position(self) -> int:

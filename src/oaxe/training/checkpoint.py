@@ -169,13 +169,6 @@ def _plain(group: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in group.items()}
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a small file: a kill leaves the old content or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    _write_synced(temporary, text.encode())
-    temporary.replace(path)
-
-
 def _write_synced(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)

@@ -37,6 +37,7 @@ from oaxe.data.corpus import Corpus, Manifest, read_manifest
 from oaxe.decoding.pretrained import differences, load_folder
 from oaxe.decoding.translator import Translator
 from oaxe.errors import UserError
+from oaxe.files import write_whole
 from oaxe.model.transformer import SIZES, Size, Transformer
 from oaxe.text.manifest import SUBWORDS
 from oaxe.text.subwords import Subwords
@@ -45,7 +46,6 @@ from oaxe.training.checkpoint import (
     average_tensors,
     checkpoints,
     load_checkpoint,
-    write_whole,
 )
 from oaxe.training.log import figures
 from oaxe.training.ranks import Ranks, join, leave

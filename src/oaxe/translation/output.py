@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from oaxe.evaluation.page import STYLE
-from oaxe.files import appears_whole
+from oaxe.files import appears_whole, write_whole
 from oaxe.html import page, paragraph, scroll, svg, table
 from oaxe.tables import NOTHING, markdown
-from oaxe.training.checkpoint import write_whole
 from oaxe.translation.records import Records
 from oaxe.translation.sheet import Sheet, origin
 from oaxe.translation.tables import Table

@@ -22,9 +22,9 @@ from oaxe.evaluation.scores import metrics_for
 from oaxe.evaluation.significance import paired_test
 from oaxe.evaluation.speed import measure_speed, speed_up
 from oaxe.evaluation.systems import load_model, weights_checksum
+from oaxe.files import write_whole
 from oaxe.text.lines import read_lines
 from oaxe.text.manifest import checksum
-from oaxe.training.checkpoint import write_whole
 from oaxe.training.run import environment
 from oaxe.translation.place import Place, read_json
 from oaxe.translation.systems import SYSTEMS

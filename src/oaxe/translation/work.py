@@ -17,11 +17,11 @@ from oaxe.distillation.distill import distill
 from oaxe.errors import UserError
 from oaxe.evaluation.evaluate import Options, evaluate
 from oaxe.evaluation.gold import Gold, read_gold
+from oaxe.files import write_whole
 from oaxe.jobs import StoppedError
 from oaxe.text.lines import read_parallel
 from oaxe.text.manifest import SUBWORDS, read_manifest
 from oaxe.text.prepare import prepare
-from oaxe.training.checkpoint import write_whole
 from oaxe.training.run import environment, train
 from oaxe.training.trainer import INTERRUPTED
 from oaxe.translation.place import Place
