@@ -112,6 +112,7 @@ def get_split(name: str, split: str, here: Path, console: Console) -> None:
             members = [archive.members for archive in entry.archives]
             console.print(f"putting {first} and {second} together", highlight=False)
             join_archives(list(zip(archives, members, strict=True)), outputs)
+            record(here, *(f"{ARCHIVES}/{path.name}" for path in archives))
         else:
             raise UserError(missing(entry, outputs))
         record(here, first, second)
@@ -140,9 +141,11 @@ def get_archive(url: str, sha256: str | None, here: Path, console: Console) -> P
         check(path, expected)
         return path
     download(url, path, expected, console)
-    record(here, name)
-    if expected is None:
-        console.print(f"its SHA-256 is not known to us; recorded in {here / SUMS}", highlight=False)
+    if expected is None:  # a file that cannot be read should not be kept to
+        console.print(
+            f"its SHA-256 is not known to us; recorded in {here / SUMS} if it can be read",
+            highlight=False,
+        )
     return path
 
 
