@@ -182,7 +182,7 @@ def test_errors_of_the_server(server: Server, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot be had: 404 Not Found.*as .*/a$"):
         fetch(server, tmp_path / "a")
     assert len(server.asked) == 1  # no use in asking again
-    server.files["/file"], server.errors = CONTENT, [503, 500]
+    server.files["/file"], server.errors = CONTENT, [503, 500, 408, 429]
     fetch(server, tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == CONTENT
 

@@ -30,6 +30,7 @@ TRIES = 5  # in a row that bring nothing
 SECONDS = 2.0  # before the second try; twice as long before each that follows
 TIMEOUT = 60.0
 BLOCK = 1 << 20
+AGAIN = (http.client.REQUEST_TIMEOUT, http.client.TOO_MANY_REQUESTS)  # besides 5xx
 NETWORK = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
 
 
@@ -77,7 +78,7 @@ def fetch_patiently(url: str, part: Path, progress: Progress) -> None:
                 return
             problem = "the connection was cut"
         except urllib.error.HTTPError as error:
-            if error.code < 500:
+            if error.code < 500 and error.code not in AGAIN:
                 raise UserError(
                     f"{url} cannot be had: {error.code} {error.reason}; look for its new place "
                     f"and put the file there as {part.with_suffix('')}"
