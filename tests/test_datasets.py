@@ -313,6 +313,17 @@ def test_archives_that_cannot_be_used(content: bytes, message: str, tmp_path: Pa
     assert not any(path.exists() for path in outputs)
 
 
+def test_lists_of_checksums(tmp_path: Path) -> None:
+    (tmp_path / "SHA256SUMS").write_text("12ab  a b\n\n34cd *./c\r\n")
+    assert read_sums(tmp_path) == {"a b": "12ab", "c": "34cd"}
+    (tmp_path / "SHA256SUMS").write_text("12ab  a\n\n34cd\n")
+    with pytest.raises(UserError, match=r"SHA256SUMS, line 3 must be .*; got '34cd'"):
+        read_sums(tmp_path)
+    (tmp_path / "SHA256SUMS").write_bytes(b"12ab  \xff\n")
+    with pytest.raises(UserError, match=r"SHA256SUMS, line 1 is not UTF-8"):
+        read_sums(tmp_path)
+
+
 def test_a_full_disk_while_putting_together(small: Entry, tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     failing = mock.patch("oaxe.datasets.archives.copy_lines", mock.Mock(side_effect=full))
