@@ -398,6 +398,23 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert "its list says" in str(changed.exception)
 
 
+def test_references_belong_to_one_direction(tmp_path: Path) -> None:
+    here = tmp_path / "ott2018-en-de"
+    here.mkdir()
+    references = [here / f"ref{number}.de" for number in range(11)]
+    for path in (here / "src.en", *references):
+        path.write_text(f"{path.name}\n")
+    got = CliRunner().invoke(app, ["data", "get", "ott2018-en-de", "--folder", str(tmp_path)])
+    assert got.exit_code == 0, got.output
+    words = shlex.split(got.stdout)
+    assert words[:6] == ["oaxe", "evaluate", "--model", "RUN", "--source", str(here / "src.en")]
+    assert words[6:] == [w for path in references for w in ("--ref", str(path))] + ["--lang", "de"]
+    assert dataset("ott2018-en-de", tmp_path).others == tuple(references[1:])
+    turned = dataset("ott2018-de-en", tmp_path)
+    assert turned.test == (references[0], here / "src.en")
+    assert turned.others == ()
+
+
 def test_what_must_be_got_by_hand(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train.ja and train.en.*ask for ASPEC-JE.*OAXE_DATA"):
         dataset("wat17-en-ja", tmp_path)

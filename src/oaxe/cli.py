@@ -480,7 +480,7 @@ def list_datasets() -> None:
 
 @data.command()
 def get(name: DatasetName, folder: DatasetFolder = Path("data/sets")) -> None:
-    """Download a data set, or check the one that is there, and say how to prepare it.
+    """Download a data set, or check the one that is there, and say how to use it.
 
     The same command continues a download that was cut short.
     """
@@ -489,7 +489,8 @@ def get(name: DatasetName, folder: DatasetFolder = Path("data/sets")) -> None:
     from oaxe.datasets.dataset import dataset
 
     found = dataset(name, folder, Console())
-    typer.echo(found.prepare_command(f"data/{name}") if found.train else f"{name} is in {folder}")
+    prepare_it = found.prepare_command(f"data/{name}")
+    typer.echo(prepare_it if found.train else found.evaluate_command())
 
 
 @data.command("prepare")
