@@ -353,6 +353,10 @@ def test_what_cannot_be_used(teacher: Path, source: Path, tmp_path: Path) -> Non
     assert not out.exists()
     assert "latin1, line 1 is not UTF-8" in message(source=tmp_path / "latin1")
     assert "empty is empty" in message(source=tmp_path / "empty")
+    (tmp_path / "one").write_text("a dog\n")
+    wrong_valid = tmp_path / "one", tmp_path / "latin1"
+    assert "latin1, line 1 is not UTF-8" in message(valid=wrong_valid)
+    assert "xz has 60 lines" in message(valid=(source, tmp_path / "one"))
     assert "is a model of kind 'nat'; distillation needs" in message(teacher=teacher.parent / "nat")
     assert "length_penalty must be finite" in message(length_penalty=float("nan"))
     assert {path.name for path in out.iterdir()} <= {".lock"}
