@@ -128,17 +128,26 @@ def distill(
 
 
 def training_source(data: Path) -> Path:
-    """The file that the training source of a prepared folder was made from."""
+    """The file that the training source of a prepared folder was made from.
+
+    Its name was given in the directory of that day: looked for here, then in the folder and those
+    around it. The checksum tells whether it is the one.
+    """
     manifest = read_manifest(data)
-    path = Path(manifest.splits["train"].files[0])
-    if not path.is_file():
-        problem = f"{path}, which is not here"
-    elif checksum(path) != manifest.inputs["train.source"]:
-        problem = f"{path}, which has changed since"
-    else:
-        return path
+    given, folder = Path(manifest.splits["train"].files[0]), data.resolve()
+    places = dict.fromkeys([given, *(place / given for place in (folder, *folder.parents))])
+    found = [path for path in places if path.is_file()]
+    for path in found:
+        if checksum(path) == manifest.inputs["train.source"]:
+            return path
+    problem = (
+        f"which has changed since ({found[0]})"
+        if found
+        else f"which is neither here nor in {folder} or a folder around it"
+    )
     raise UserError(
-        f"{data} keeps no training text and was made from {problem}; name the file with --source"
+        f"{data} keeps no training text and was made from {given}, {problem}; name the file with "
+        "--source FILE"
     )
 
 
