@@ -298,6 +298,37 @@ def test_inputs_are_never_overwritten(tmp_path: Path, files: dict[str, Any]) -> 
         prepare(tmp_path, **files)
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"valid.source.txt": "mine\n"},
+        {"subwords.model": "mine", "test.target.txt": "mine\n"},
+        {"manifest.json": '{"format": "oaxe distillation 1"}', "subwords.model": "the teacher's"},
+        {"manifest.json": '{"name": "a web page"}'},
+    ],
+)
+def test_the_files_of_others_are_never_overwritten(
+    tmp_path: Path, files: dict[str, Any], foreign: dict[str, str], overwrite: bool
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for name, content in foreign.items():
+        (out / name).write_text(content)
+    names = " and ".join(sorted(foreign))
+    with pytest.raises(UserError, match=f"out has {names} already, not from 'oaxe prepare'"):
+        prepare(out, **files, overwrite=overwrite)
+    assert {path.name: path.read_text() for path in out.iterdir()} == foreign
+
+
+def test_other_files_in_the_folder_do_no_harm(tmp_path: Path, files: dict[str, Any]) -> None:
+    whole = prepare(tmp_path, **files)  # where its inputs are
+    (tmp_path / ".unfinished").mkdir()  # killed as it tidied up
+    assert prepare(tmp_path, **files) == whole
+    assert not (tmp_path / ".unfinished").exists()
+    assert files["train"][0].exists()
+
+
 def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes("one\u2028two\r\nthree\x0bfour\n\nlast".encode())
     (chunk,) = read_parallel(tmp_path / "a", tmp_path / "a")

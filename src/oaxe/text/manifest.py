@@ -96,7 +96,11 @@ def read_manifest(folder: Path) -> Manifest:
         raise UserError(f"{folder} {what} {MANIFEST}; {again}") from error
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}; {again}, with overwrite") from error
-    version = found.get("format") if isinstance(found, dict) else None
+    if not written_by_prepare(found):
+        raise UserError(
+            f"{path} was not written by 'oaxe prepare' but by something else; choose another folder"
+        )
+    version = found["format"]
     if version != FORMAT:
         raise UserError(f"{path} has format {version}, this version reads {FORMAT}; {again}")
     try:
@@ -113,6 +117,11 @@ def read_manifest(folder: Path) -> Manifest:
         return Manifest(**found | sums | {"splits": splits})
     except (TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is damaged: {error}; {again}, with overwrite") from error
+
+
+def written_by_prepare(found: object) -> bool:
+    """Whether the content of a manifest.json is ours, of this version or another."""
+    return isinstance(found, dict) and isinstance(found.get("format"), int)
 
 
 def verify(folder: Path, manifest: Manifest, names: Iterable[str], *, content: bool = True) -> None:
