@@ -145,11 +145,13 @@ def test_a_finished_folder_is_left_alone(tmp_path: Path, files: dict[str, Any]) 
     console = Console(file=io.StringIO(), width=500)
     assert prepare(out, **files, console=console) == first
     assert "already prepared" in console.file.getvalue()  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match=r"vocab_size \(was 80, is 70\).*overwrite"):
+    with pytest.raises(UserError, match=r"vocab_size: 80 there, 70 here\n.*--overwrite"):
         prepare(out, **files | {"vocab_size": 70})
     assert before == {path: path.stat().st_mtime_ns for path in out.iterdir()}
     write(files["train"][0], text(300, 9))  # the same name, another content
-    with pytest.raises(UserError, match=r"train\.source"):
+    size = files["train"][0].stat().st_size
+    message = rf"train\.source: [\d,]+ bytes with crc32 \w+ there, {size:,} bytes with .* here"
+    with pytest.raises(UserError, match=message):
         prepare(out, **files)
     assert prepare(out, **files, overwrite=True) != first
 

@@ -199,12 +199,15 @@ def finished(out: Path, options: dict[str, Any], inputs: dict[str, Checksum]) ->
     """The manifest of a folder that is whole and was made from the same options and files."""
     manifest = read_manifest(out)
     new, old = options | inputs, manifest.options | manifest.inputs
-    other = [name for name in sorted(new.keys() | old.keys()) if new.get(name) != old.get(name)]
-    if other:
-        changes = ", ".join(f"{name} (was {old.get(name)}, is {new.get(name)})" for name in other)
+    changed = [
+        f"{name}: {old.get(name, 'none')} there, {new.get(name, 'none')} here"
+        for name in sorted(new.keys() | old.keys())
+        if new.get(name) != old.get(name)
+    ]
+    if changed:
         raise UserError(
-            f"{out} was prepared from something else: {changes}; "
-            "choose another folder, or replace this one with overwrite"
+            f"{out} was prepared from something else:\n  " + "\n  ".join(changed) + "\n"
+            "Choose another folder, or replace this one with --overwrite"
         )
     verify(out, manifest, manifest.files)
     return manifest
