@@ -625,6 +625,7 @@ def decode(
         str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")
     ] = None,
     bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
     json: JsonPath = None,
 ) -> None:
     """All words at once against word by word: latency and throughput with random weights."""
@@ -643,6 +644,7 @@ def decode(
         repeats=repeats,
         device=usable_device(device),
         bf16=bf16,
+        seed=seed,
         json_path=json,
         console=Console(),
     )
