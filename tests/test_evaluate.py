@@ -375,6 +375,8 @@ def test_names() -> None:
         ("--model {0}/no --ref {0}/r --source {0}/r", "/no"),
         ("--hyp {0}/h --ref {0}/r --lengths 20,10", "--lengths must be numbers that grow"),
         ("--hyp {0}/h --ref {0}/r --lengths ten", "got 'ten'"),
+        ("--hyp {0}/h --ref {0}/r --lang german", "'german' is no code .* such as de"),
+        ("--hyp {0}/h --ref {0}/r --lang zh-", "'zh-' is no code"),
         ("--hyp {0}/h --ref {0}/r --out {0}/h/x", r"cannot make the folder .*/h/x: Not a dir"),
     ],
 )  # fmt: skip
