@@ -20,6 +20,7 @@ from oaxe.evaluation.repetition import collapsed, repeated_percent
 from oaxe.evaluation.scores import bleu, bleu_by_length, metrics_for, single_reference_bleu
 from oaxe.evaluation.significance import paired_test
 from oaxe.evaluation.systems import names_and_paths
+from oaxe.evaluation.tables import behind
 from oaxe.text import languages
 
 VOCABULARY = "the a dog cat boat runs sleeps over under green red field water and then"
@@ -337,6 +338,15 @@ def test_text_without_spaces(tmp_path: Path) -> None:
     assert found["gold"]["repetition"] == pytest.approx(100 * 1 / 12)
     assert found["deduplication"]["unit"] == "characters"
     assert [b["sentences"] for b in found["bleu_by_length"]] == [2, 0]
+
+
+@pytest.mark.parametrize(("language", "one"), [("de", "word"), ("zh-CN", "character")])
+def test_perplexity_is_headed_by_what_it_counts(language: str, one: str) -> None:
+    fluency = {"repetition": 0.0, "fluency": {"perplexity": 12.34}}
+    report = {"unit": languages.unit(language), "systems": {"a": fluency}, "gold": fluency}
+    table = behind(report)
+    assert table.head[-1] == f"perplexity a {one}"
+    assert [row[-1] for row in table.rows] == ["12.3", "12.3"]
 
 
 def test_names() -> None:

@@ -338,7 +338,8 @@ def evaluate(
         typer.Option(help="Folder for scores.json, report.html, NAME.hyp.txt.", file_okay=False),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="System to compare with; default: the first.")
+        str | None,
+        typer.Option(help="System to compare with; default: the first, files before models."),
     ] = None,
     test: Annotated[
         Literal["ar", "bs"],
