@@ -83,11 +83,14 @@ def test_bench_decode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SIZES, "12-1", SIZES["tiny"])
     path = tmp_path / "bench.json"
     arguments = (
-        "bench decode --size tiny --vocab 100 --length 12 --batch 3 --repeats 2 --device cpu"
+        "bench decode --size tiny --vocab 100 --length 12 --batch 3 --repeats 2 --device cpu "
+        "--seed 3"
     )
     result = CliRunner().invoke(app, [*arguments.split(), "--json", str(path)])
     assert result.exit_code == 0, result.output
     figures = json.loads(path.read_text())
+    assert figures["seed"] == 3
+    assert result.output.count("processor") == 1
     for sentences in (1, 3):
         assert len(figures[f"{sentences} at once"]) == 7
         assert all(len(rounds) == 2 for rounds in figures[f"{sentences} at once"].values())

@@ -43,6 +43,8 @@ class Server:
     lengths: bool = True  # says how long a file is
     cut_after: list[int] = field(default_factory=list)  # bytes of each of the first answers
     errors: list[int] = field(default_factory=list)  # instead of the first answers
+    tags: bool = True  # names files by their content
+    once: dict[str, bytes] = field(default_factory=dict)  # instead of the file, the first time
     asked: list[str | None] = field(default_factory=list)  # Range of each request
     address: str = ""
 
@@ -62,8 +64,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             if self.path not in state.files:
                 self.send_error(404)
                 return
-            content, start = state.files[self.path], 0
-            if wanted and state.ranges:
+            content, start = state.once.pop(self.path, state.files[self.path]), 0
+            tag = f'"{hashlib.md5(content).hexdigest()}"'
+            if wanted and state.ranges and self.headers["If-Range"] in (None, tag):
                 start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])  # type: ignore[index]
                 if start >= len(content):
                     self.send_response(416)
@@ -71,6 +74,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
                     self.end_headers()
                     return
             self.send_response(206 if start else 200)
+            if state.tags:
+                self.send_header("ETag", tag)
+            if start:
+                place = f"bytes {start}-{len(content) - 1}/{len(content)}"
+                self.send_header("Content-Range", place)
             if state.lengths:
                 self.send_header("Content-Length", str(len(content) - start))
             self.end_headers()
@@ -120,6 +128,27 @@ def test_a_second_call_goes_on(server: Server, tmp_path: Path) -> None:
     assert server.asked[-1] == "bytes=5000-"
 
 
+@pytest.mark.parametrize("tags", [True, False])
+def test_a_part_of_another_file(server: Server, tmp_path: Path, tags: bool) -> None:
+    server.files["/file"], server.cut_after, server.tags = CONTENT, [5_000, 0, 0, 0, 0], tags
+    with pytest.raises(UserError, match="in 5 tries"):
+        fetch(server, tmp_path / "a")
+    server.files["/file"] = new = CONTENT[::-1]
+    fetch(server, tmp_path / "a")
+    assert server.asked[-1] == "bytes=5000-"
+    # Without a tag nobody can know; a checksum or the archive's reader will.
+    assert (tmp_path / "a").read_bytes() == (new if tags else CONTENT[:5_000] + new[5_000:])
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_rest_whose_length_is_known_by_its_place(server: Server, tmp_path: Path) -> None:
+    server.files["/file"], server.lengths, server.cut_after = CONTENT, False, [2_000]
+    (tmp_path / "a.part").write_bytes(CONTENT[:1_000])
+    fetch(server, tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == CONTENT
+    assert server.asked == ["bytes=1000-", "bytes=3000-"]
+
+
 def test_progress_gives_new_patience(server: Server, tmp_path: Path) -> None:
     server.files["/file"], server.cut_after = CONTENT, [1000] * 20
     fetch(server, tmp_path / "a")
@@ -153,7 +182,7 @@ def test_errors_of_the_server(server: Server, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot be had: 404 Not Found.*as .*/a$"):
         fetch(server, tmp_path / "a")
     assert len(server.asked) == 1  # no use in asking again
-    server.files["/file"], server.errors = CONTENT, [503, 500]
+    server.files["/file"], server.errors = CONTENT, [503, 500, 408, 429]
     fetch(server, tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == CONTENT
 
@@ -253,6 +282,20 @@ def test_what_came_first_is_kept_to(server: Server, small: Entry, tmp_path: Path
     assert not (here / "train.en").exists()
 
 
+def test_a_damaged_first_download_is_no_dead_end(
+    server: Server, small: Entry, tmp_path: Path
+) -> None:
+    server.once["/a.tgz"] = server.files["/a.tgz"][:150]  # all that its length promises
+    with pytest.raises(UserError, match=r"a.tgz is damaged.*kept as a.tgz.refused"):
+        dataset("small-en-xx", tmp_path)
+    here = tmp_path / "small-en-xx"
+    assert read_sums(here) == {}
+    assert dataset("small-en-xx", tmp_path).train
+    assert (here / "train.en").read_text() == "one\ntwo\nthree\nfive\nsix\n"
+    assert read_sums(here).keys() >= {"archives/a.tgz", "archives/b.zip"}
+    assert len(server.asked) == 3  # the good one was not fetched again
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -268,6 +311,17 @@ def test_archives_that_cannot_be_used(content: bytes, message: str, tmp_path: Pa
     with pytest.raises(UserError, match=message):
         join_archives([(tmp_path / "a.tgz", ("a.en", "a.xx"))], outputs)
     assert not any(path.exists() for path in outputs)
+
+
+def test_lists_of_checksums(tmp_path: Path) -> None:
+    (tmp_path / "SHA256SUMS").write_text("12ab  a b\n\n34cd *./c\r\n")
+    assert read_sums(tmp_path) == {"a b": "12ab", "c": "34cd"}
+    (tmp_path / "SHA256SUMS").write_text("12ab  a\n\n34cd\n")
+    with pytest.raises(UserError, match=r"SHA256SUMS, line 3 must be .*; got '34cd'"):
+        read_sums(tmp_path)
+    (tmp_path / "SHA256SUMS").write_bytes(b"12ab  \xff\n")
+    with pytest.raises(UserError, match=r"SHA256SUMS, line 1 is not UTF-8"):
+        read_sums(tmp_path)
 
 
 def test_a_full_disk_while_putting_together(small: Entry, tmp_path: Path) -> None:
@@ -342,6 +396,23 @@ def test_the_command_line(tmp_path: Path) -> None:
     changed = run(app, ["data", "get", "tatoeba-en-ja", "--from", str(tmp_path)])
     assert isinstance(changed.exception, UserError)
     assert "its list says" in str(changed.exception)
+
+
+def test_references_belong_to_one_direction(tmp_path: Path) -> None:
+    here = tmp_path / "ott2018-en-de"
+    here.mkdir()
+    references = [here / f"ref{number}.de" for number in range(11)]
+    for path in (here / "src.en", *references):
+        path.write_text(f"{path.name}\n")
+    got = CliRunner().invoke(app, ["data", "get", "ott2018-en-de", "--folder", str(tmp_path)])
+    assert got.exit_code == 0, got.output
+    words = shlex.split(got.stdout)
+    assert words[:6] == ["oaxe", "evaluate", "--model", "RUN", "--source", str(here / "src.en")]
+    assert words[6:] == [w for path in references for w in ("--ref", str(path))] + ["--lang", "de"]
+    assert dataset("ott2018-en-de", tmp_path).others == tuple(references[1:])
+    turned = dataset("ott2018-de-en", tmp_path)
+    assert turned.test == (references[0], here / "src.en")
+    assert turned.others == ()
 
 
 def test_what_must_be_got_by_hand(tmp_path: Path) -> None:

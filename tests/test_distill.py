@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 from oaxe.cli import app
 from oaxe.decoding.translator import Translator
 from oaxe.distillation import shards as shards_module
-from oaxe.distillation.distill import distill
+from oaxe.distillation.distill import distill, training_source
 from oaxe.distillation.shards import Shards, shard_size
 from oaxe.errors import UserError
 from oaxe.text.manifest import read_manifest
@@ -353,6 +353,10 @@ def test_what_cannot_be_used(teacher: Path, source: Path, tmp_path: Path) -> Non
     assert not out.exists()
     assert "latin1, line 1 is not UTF-8" in message(source=tmp_path / "latin1")
     assert "empty is empty" in message(source=tmp_path / "empty")
+    (tmp_path / "one").write_text("a dog\n")
+    wrong_valid = tmp_path / "one", tmp_path / "latin1"
+    assert "latin1, line 1 is not UTF-8" in message(valid=wrong_valid)
+    assert "xz has 60 lines" in message(valid=(source, tmp_path / "one"))
     assert "is a model of kind 'nat'; distillation needs" in message(teacher=teacher.parent / "nat")
     assert "length_penalty must be finite" in message(length_penalty=float("nan"))
     assert {path.name for path in out.iterdir()} <= {".lock"}
@@ -361,6 +365,24 @@ def test_what_cannot_be_used(teacher: Path, source: Path, tmp_path: Path) -> Non
     assert "train.xx already, which would be overwritten" in message(out=tmp_path / "own")
     assert (tmp_path / "own/train.xx").read_text() == "mine\n"
     assert "holds another manifest.json" in message(out=make_data(tmp_path / "digits"))
+
+
+def test_the_training_source_moves_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "old/raw").mkdir(parents=True)
+    (tmp_path / "elsewhere/raw").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "old")
+    for name in ("raw/train.en", "raw/train.xx"):
+        Path(name).write_text("".join(f"{line}\n" for line in text(50)))
+    ok("prepare", "data/set", "--from", "en", "--to", "xx", "--vocab-size", "60",
+       "--train", "raw/train.en", "raw/train.xx")  # fmt: skip
+    assert training_source(Path("data/set")) == Path("raw/train.en")
+    (tmp_path / "old").rename(tmp_path / "new")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    Path("raw/train.en").write_text("of another data set\n")
+    found = training_source(Path("../new/data/set"))
+    assert found == tmp_path / "new/raw/train.en"
 
 
 def test_the_error_of_the_first_rank_is_everybodys() -> None:
@@ -409,10 +431,10 @@ def test_the_documented_chain(tmp_path: Path) -> None:
     assert train_small(settings_of(tmp_path / "data", tmp_path / "c", train__steps=3, **loss))
 
     (tmp_path / "raw/train.src").write_text("1 2\n")
-    with pytest.raises(UserError, match=r"which has changed since; name the file with --source"):
+    with pytest.raises(UserError, match=r"which has changed since .*name the file with --source"):
         ok("distill", "--teacher", at.run, "--data", str(data), "--out", str(tmp_path / "d"))
     (tmp_path / "raw/train.src").unlink()
-    with pytest.raises(UserError, match=r"which is not here; name the file with --source"):
+    with pytest.raises(UserError, match=r"which is neither here nor in .*with --source FILE"):
         ok("distill", "--teacher", at.run, "--data", str(data), "--out", str(tmp_path / "d"))
     refused = CliRunner().invoke(app, ["distill", "--teacher", at.run, "--out", "x"])
     assert refused.exit_code == 2

@@ -20,6 +20,7 @@ from oaxe.evaluation.repetition import collapsed, repeated_percent
 from oaxe.evaluation.scores import bleu, bleu_by_length, metrics_for, single_reference_bleu
 from oaxe.evaluation.significance import paired_test
 from oaxe.evaluation.systems import names_and_paths
+from oaxe.evaluation.tables import behind
 from oaxe.text import languages
 
 VOCABULARY = "the a dog cat boat runs sleeps over under green red field water and then"
@@ -339,6 +340,15 @@ def test_text_without_spaces(tmp_path: Path) -> None:
     assert [b["sentences"] for b in found["bleu_by_length"]] == [2, 0]
 
 
+@pytest.mark.parametrize(("language", "one"), [("de", "word"), ("zh-CN", "character")])
+def test_perplexity_is_headed_by_what_it_counts(language: str, one: str) -> None:
+    fluency = {"repetition": 0.0, "fluency": {"perplexity": 12.34}}
+    report = {"unit": languages.unit(language), "systems": {"a": fluency}, "gold": fluency}
+    table = behind(report)
+    assert table.head[-1] == f"perplexity a {one}"
+    assert [row[-1] for row in table.rows] == ["12.3", "12.3"]
+
+
 def test_names() -> None:
     assert names_and_paths(["a=x/y", "runs/b", "x=y=z"]) == {"a": "x/y", "b": "runs/b", "x": "y=z"}
     assert names_and_paths(["runs/lr=3"]) == {"lr=3": "runs/lr=3"}
@@ -375,6 +385,8 @@ def test_names() -> None:
         ("--model {0}/no --ref {0}/r --source {0}/r", "/no"),
         ("--hyp {0}/h --ref {0}/r --lengths 20,10", "--lengths must be numbers that grow"),
         ("--hyp {0}/h --ref {0}/r --lengths ten", "got 'ten'"),
+        ("--hyp {0}/h --ref {0}/r --lang german", "'german' is no code .* such as de"),
+        ("--hyp {0}/h --ref {0}/r --lang zh-", "'zh-' is no code"),
         ("--hyp {0}/h --ref {0}/r --out {0}/h/x", r"cannot make the folder .*/h/x: Not a dir"),
     ],
 )  # fmt: skip

@@ -145,11 +145,13 @@ def test_a_finished_folder_is_left_alone(tmp_path: Path, files: dict[str, Any]) 
     console = Console(file=io.StringIO(), width=500)
     assert prepare(out, **files, console=console) == first
     assert "already prepared" in console.file.getvalue()  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match=r"vocab_size \(was 80, is 70\).*overwrite"):
+    with pytest.raises(UserError, match=r"vocab_size: 80 there, 70 here\n.*--overwrite"):
         prepare(out, **files | {"vocab_size": 70})
     assert before == {path: path.stat().st_mtime_ns for path in out.iterdir()}
     write(files["train"][0], text(300, 9))  # the same name, another content
-    with pytest.raises(UserError, match=r"train\.source"):
+    size = files["train"][0].stat().st_size
+    message = rf"train\.source: [\d,]+ bytes with crc32 \w+ there, {size:,} bytes with .* here"
+    with pytest.raises(UserError, match=message):
         prepare(out, **files)
     assert prepare(out, **files, overwrite=True) != first
 
@@ -296,6 +298,37 @@ def test_inputs_are_never_overwritten(tmp_path: Path, files: dict[str, Any]) -> 
     files["valid"] = write(tmp_path / "valid.source.txt", ["a"]), files["valid"][1]
     with pytest.raises(UserError, match=r"valid\.source\.txt would be overwritten"):
         prepare(tmp_path, **files)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"valid.source.txt": "mine\n"},
+        {"subwords.model": "mine", "test.target.txt": "mine\n"},
+        {"manifest.json": '{"format": "oaxe distillation 1"}', "subwords.model": "the teacher's"},
+        {"manifest.json": '{"name": "a web page"}'},
+    ],
+)
+def test_the_files_of_others_are_never_overwritten(
+    tmp_path: Path, files: dict[str, Any], foreign: dict[str, str], overwrite: bool
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for name, content in foreign.items():
+        (out / name).write_text(content)
+    names = " and ".join(sorted(foreign))
+    with pytest.raises(UserError, match=f"out has {names} already, not from 'oaxe prepare'"):
+        prepare(out, **files, overwrite=overwrite)
+    assert {path.name: path.read_text() for path in out.iterdir()} == foreign
+
+
+def test_other_files_in_the_folder_do_no_harm(tmp_path: Path, files: dict[str, Any]) -> None:
+    whole = prepare(tmp_path, **files)  # where its inputs are
+    (tmp_path / ".unfinished").mkdir()  # killed as it tidied up
+    assert prepare(tmp_path, **files) == whole
+    assert not (tmp_path / ".unfinished").exists()
+    assert files["train"][0].exists()
 
 
 def test_only_line_feeds_end_lines(tmp_path: Path) -> None:

@@ -339,7 +339,8 @@ def evaluate(
         typer.Option(help="Folder for scores.json, report.html, NAME.hyp.txt.", file_okay=False),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="System to compare with; default: the first.")
+        str | None,
+        typer.Option(help="System to compare with; default: the first, files before models."),
     ] = None,
     test: Annotated[
         Literal["ar", "bs"],
@@ -481,7 +482,7 @@ def list_datasets() -> None:
 
 @data.command()
 def get(name: DatasetName, folder: DatasetFolder = Path("data/sets")) -> None:
-    """Download a data set, or check the one that is there, and say how to prepare it.
+    """Download a data set, or check the one that is there, and say how to use it.
 
     The same command continues a download that was cut short.
     """
@@ -490,7 +491,8 @@ def get(name: DatasetName, folder: DatasetFolder = Path("data/sets")) -> None:
     from oaxe.datasets.dataset import dataset
 
     found = dataset(name, folder, Console())
-    typer.echo(found.prepare_command(f"data/{name}") if found.train else f"{name} is in {folder}")
+    prepare_it = found.prepare_command(f"data/{name}")
+    typer.echo(prepare_it if found.train else found.evaluate_command())
 
 
 @data.command("prepare")
@@ -625,6 +627,7 @@ def decode(
         str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")
     ] = None,
     bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
     json: JsonPath = None,
 ) -> None:
     """All words at once against word by word: latency and throughput with random weights."""
@@ -643,6 +646,7 @@ def decode(
         repeats=repeats,
         device=usable_device(device),
         bf16=bf16,
+        seed=seed,
         json_path=json,
         console=Console(),
     )

@@ -1,13 +1,15 @@
 """``oaxe bench decode``: all words at once against word by word, with random weights.
 
 The time does not depend on what is said, but on how much: every sentence and every translation has
-the same number of tokens. `oaxe evaluate --speed` measures trained models on real text.
+the same number of tokens. 12-1, twelve layers that read and one that writes, has the dimensions of
+base whatever the size of the others. `oaxe evaluate --speed` measures trained models on real text.
 """
 
 import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -34,20 +36,23 @@ def run(
     repeats: int,
     device: str,
     bf16: bool,
+    seed: int,
     json_path: Path | None,
     console: Console,
 ) -> None:
     if size not in SIZES:
         raise UserError(f"--size must be one of {', '.join(SIZES)}, got {size}")
-    result = {
-        "environment": environment(),
+    torch.manual_seed(seed)
+    settings = {
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "precision": "bf16" if bf16 else "fp32",
         "size": size,
         "vocab": vocab,
         "length": length,
+        "seed": seed,
     }
-    console.print(", ".join(f"{k} {v}" for k, v in {**environment(), **result}.items()))
+    console.print(", ".join(f"{k} {v}" for k, v in {**environment(), **settings}.items()))
+    result: dict[str, Any] = {"environment": environment(), **settings}
     for sentences in dict.fromkeys((1, batch)):
         source = torch.randint(LENGTH + 1, vocab, (sentences, length), device=device)
         source[:, -1] = EOS
@@ -82,8 +87,8 @@ def decoders(size: str, vocab: int, source: Tensor) -> dict[str, Callable[[], ob
     return {
         BASELINE: partial(search, teacher, beam=5),
         "word by word, greedy": partial(search, teacher, beam=1),
-        "12-1, beam 5": partial(search, shallow, beam=5),
-        "12-1, greedy": partial(search, shallow, beam=1),
+        "12-1 (base), beam 5": partial(search, shallow, beam=5),
+        "12-1 (base), greedy": partial(search, shallow, beam=1),
         "all at once, 5 lengths": partial(at_once, lengths=lengths),
         "all at once, 1 length": partial(at_once, lengths=lengths[:, 2:3]),
         "mask-predict, 4 passes, 5 lengths": partial(at_once, lengths=lengths, refine_steps=4),

@@ -126,7 +126,7 @@ def padded(problems: Problems) -> tuple[Tensor, Tensor]:
 
 
 def on_the_host(cost: Tensor, mask: Tensor) -> dict[str, Callable[[], object]]:
-    """Costs to the host, an order back."""
+    """Costs to the host, into the layout of each, an order back: all that it takes from here."""
 
     def with_transfer(solve: Callable[[Problems], object]) -> object:
         lengths = mask.sum(1).tolist()
@@ -139,7 +139,11 @@ def on_the_host(cost: Tensor, mask: Tensor) -> dict[str, Callable[[], object]]:
         with ThreadPoolExecutor(n_threads) as pool:
             return list(pool.map(scipy_loop, (problems[k::n_threads] for k in range(n_threads))))
 
-    peers = {"scipy loop": scipy_loop, "scipy, threads": threaded, **installed_peers()}
+    peers: dict[str, Callable[[Problems], object]] = {
+        "scipy loop": scipy_loop,
+        "scipy, threads": threaded,
+        **installed_peers(),
+    }
     return {name: partial(with_transfer, solve) for name, solve in peers.items()}
 
 

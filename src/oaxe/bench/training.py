@@ -23,6 +23,7 @@ WARM_UP = 5  # updates
 def run(settings: Settings, updates: int, json_path: Path | None, console: Console) -> None:
     """Time updates as the trainer does them, then the same ones in a bare loop over resident data.
 
+    One after the other, not in turns: a machine that slows down meanwhile favours the trainer.
     Validation and checkpoints are left out of both: how often they come is a setting.
     """
     never = 10**9
@@ -65,7 +66,8 @@ def run(settings: Settings, updates: int, json_path: Path | None, console: Conso
         "share_of_bare": bare / seconds,
         "share_waiting_for_data": waiting / seconds,
     }
-    table = Table(title=f"{updates} updates of {tokens / updates:,.0f} target tokens")
+    title = f"{updates} updates of {tokens / updates:,.0f} target tokens, one loop after the other"
+    table = Table(title=title)
     for header in ("loop", "ms/update", "target tokens/s", "share"):
         table.add_column(header, justify="right")
     for name, duration in (("bare, batches in memory", bare), ("trainer with its data", seconds)):

@@ -74,7 +74,7 @@ class Corpus:
                 raise UserError(
                     f"{stem} has {len(offsets) - 1:,} sentences and {len(tokens):,} tokens, the "
                     f"manifest says {counts.pairs:,} and {counts.tokens[i]:,}; "
-                    "run 'oaxe prepare' again, with overwrite"
+                    "run 'oaxe prepare' again, with --overwrite"
                 )
             sides.append(Sentences(tokens, offsets))
         source, target = sides

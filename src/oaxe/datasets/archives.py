@@ -21,7 +21,10 @@ BLOCK = 1 << 20
 
 
 def join_archives(archives: list[tuple[Path, tuple[str, str]]], outputs: tuple[Path, Path]) -> None:
-    """One parallel text from those of several archives, each a path and two names within."""
+    """One parallel text from those of several archives, each a path and two names within.
+
+    A damaged archive is put aside, so that it can be fetched again.
+    """
     with ExitStack() as stack:
         files = [stack.enter_context(appears_whole(path)) for path in outputs]
         for path, members in archives:
@@ -33,8 +36,10 @@ def join_archives(archives: list[tuple[Path, tuple[str, str]]], outputs: tuple[P
                 tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error,
                 lzma.LZMAError, EOFError,
             ) as error:  # fmt: skip
+                refused = path.replace(path.with_name(f"{path.name}.refused"))
                 raise UserError(
-                    f"{path} is damaged: {error}; remove it and run the same command again"
+                    f"{path} is damaged: {error}. It is kept as {refused.name}; the same command "
+                    "gets another"
                 ) from error
             counts = ", ".join(f"{name} {count:,} lines" for name, count in lines.items())
             if 0 in lines.values() or len({*lines.values()}) > 1:

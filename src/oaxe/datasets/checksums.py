@@ -5,6 +5,7 @@ from pathlib import Path
 
 from oaxe.errors import UserError
 from oaxe.files import appears_whole
+from oaxe.text.lines import Lines
 
 SUMS = "SHA256SUMS"
 
@@ -19,8 +20,18 @@ def read_sums(folder: Path) -> dict[str, str]:
     path = folder / SUMS
     if not path.is_file():
         return {}
-    pairs = (line.split(maxsplit=1) for line in path.read_text("utf-8").splitlines() if line)
-    return {name.removeprefix("*").removeprefix("./"): digest for digest, name in pairs}
+    sums = {}
+    with Lines(path) as lines:
+        for line in iter(lines.read, None):
+            match line.split(maxsplit=1):
+                case [digest, name]:
+                    sums[name.removeprefix("*").removeprefix("./")] = digest
+                case [_]:
+                    raise UserError(
+                        f"{path}, line {lines.number} must be a SHA-256 and the name of a file; "
+                        f"got {line[:80]!r}: correct it, or make the list again with sha256sum"
+                    )
+    return sums
 
 
 def record(folder: Path, *names: str) -> None:

@@ -34,10 +34,9 @@ class Dataset:
     train: Pair | None
     valid: Pair | None
     test: Pair
-    others: tuple[Path, ...]  # with more references, see the catalogue
+    others: tuple[Path, ...]  # with more references, see the catalogue; none if it is turned
     vocab_size: int
     character_coverage: float
-    teacher: str  # size of the model to distill with
 
     def prepare_command(self, out: str) -> str:
         """What to type next."""
@@ -49,6 +48,14 @@ class Dataset:
             if pair is not None:
                 words += [f"--{split}", *map(str, pair)]
         return shlex.join(words)
+
+    def evaluate_command(self) -> str:
+        """The same, where there is nothing to train on."""
+        source, reference = self.test
+        words = ["oaxe", "evaluate", "--model", "RUN", "--source", str(source)]
+        for path in (reference, *self.others):
+            words += ["--ref", str(path)]
+        return shlex.join([*words, "--lang", self.target_language])
 
 
 def dataset(name: str, folder: Path, console: Console | None = None) -> Dataset:
@@ -72,7 +79,8 @@ def dataset(name: str, folder: Path, console: Console | None = None) -> Dataset:
             get_split(name, split, here, console or Console(quiet=True))
         first, second = (present(here, file) or here / file for file in files)
         pairs[split] = (second, first) if turned else (first, second)
-    others = tuple(path for other in entry.others if (path := present(here, other)))
+    of_target = () if turned else entry.others
+    others = tuple(path for other in of_target if (path := present(here, other)))
     of_all, of_this = read_sums(folder), read_sums(here)
     for path in (*(path for pair in pairs.values() for path in pair), *others):
         check(path, of_all.get(f"{name}/{path.name}") or of_this.get(path.name))
@@ -86,7 +94,6 @@ def dataset(name: str, folder: Path, console: Console | None = None) -> Dataset:
         others=others,
         vocab_size=entry.vocab_size,
         character_coverage=entry.character_coverage,
-        teacher=entry.teacher,
     )
 
 
@@ -112,6 +119,7 @@ def get_split(name: str, split: str, here: Path, console: Console) -> None:
             members = [archive.members for archive in entry.archives]
             console.print(f"putting {first} and {second} together", highlight=False)
             join_archives(list(zip(archives, members, strict=True)), outputs)
+            record(here, *(f"{ARCHIVES}/{path.name}" for path in archives))
         else:
             raise UserError(missing(entry, outputs))
         record(here, first, second)
@@ -140,9 +148,11 @@ def get_archive(url: str, sha256: str | None, here: Path, console: Console) -> P
         check(path, expected)
         return path
     download(url, path, expected, console)
-    record(here, name)
-    if expected is None:
-        console.print(f"its SHA-256 is not known to us; recorded in {here / SUMS}", highlight=False)
+    if expected is None:  # a file that cannot be read should not be kept to
+        console.print(
+            f"its SHA-256 is not known to us; recorded in {here / SUMS} if it can be read",
+            highlight=False,
+        )
     return path
 
 

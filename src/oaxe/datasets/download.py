@@ -1,9 +1,14 @@
-"""Large files over HTTP: resumed, tried again, checked, and there only when they are whole."""
+"""Large files over HTTP: resumed, tried again, checked, and there only when they are whole.
+
+A server that says neither how long a file is nor sends it in chunks cannot be told from one that
+was cut off: only a checksum, or whoever reads the file, can.
+"""
 
 import http.client
 import time
 import urllib.error
 import urllib.request
+from email.message import Message
 from pathlib import Path
 
 from rich.console import Console
@@ -25,6 +30,7 @@ TRIES = 5  # in a row that bring nothing
 SECONDS = 2.0  # before the second try; twice as long before each that follows
 TIMEOUT = 60.0
 BLOCK = 1 << 20
+AGAIN = (http.client.REQUEST_TIMEOUT, http.client.TOO_MANY_REQUESTS)  # besides 5xx
 NETWORK = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
 
 
@@ -52,6 +58,7 @@ def download(url: str, path: Path, expected: str | None, console: Console) -> No
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         fetch_patiently(url, part, progress)
+    validator(part).unlink(missing_ok=True)
     if expected is not None and (found := sha256(part)) != expected:
         refused = part.replace(path.with_name(f"{path.name}.refused"))
         raise UserError(
@@ -71,7 +78,7 @@ def fetch_patiently(url: str, part: Path, progress: Progress) -> None:
                 return
             problem = "the connection was cut"
         except urllib.error.HTTPError as error:
-            if error.code < 500:
+            if error.code < 500 and error.code not in AGAIN:
                 raise UserError(
                     f"{url} cannot be had: {error.code} {error.reason}; look for its new place "
                     f"and put the file there as {part.with_suffix('')}"
@@ -99,6 +106,8 @@ def fetch(url: str, part: Path, progress: Progress, task: TaskID) -> bool:
     headers = {"User-Agent": f"oaxe/{oaxe.__version__}"}
     if start:
         headers["Range"] = f"bytes={start}-"
+        if validator(part).is_file():  # another file than the one begun is sent whole
+            headers["If-Range"] = validator(part).read_text("latin-1")
     try:
         response = urllib.request.urlopen(
             urllib.request.Request(url, headers=headers), timeout=TIMEOUT
@@ -113,14 +122,37 @@ def fetch(url: str, part: Path, progress: Progress, task: TaskID) -> bool:
     with response:
         if response.status != http.client.PARTIAL_CONTENT:
             start = 0  # the server sends all of it, whatever was asked for
-        length = response.headers.get("Content-Length")
-        end = None if length is None else start + int(length)
+        end = whole_length(response.headers, start)
         progress.update(task, total=end, completed=start)
         with part.open("ab" if start else "wb") as file:
+            if not start:  # after the old part is gone: it must never have the new one's name
+                remember(response.headers, part)
             while block := response.read(BLOCK):
                 file.write(block)
                 progress.update(task, advance=len(block))
     return end is None or size(part) == end
+
+
+def whole_length(headers: Message, start: int) -> int | None:
+    """Bytes of the whole file, if the server says so."""
+    total: str = headers.get("Content-Range", "").rpartition("/")[2]
+    if total.isdigit():
+        return int(total)
+    length = headers.get("Content-Length")
+    return None if length is None else start + int(length)
+
+
+def remember(headers: Message, part: Path) -> None:
+    """Which file the part is of, by its ETag or else its date; servers may name neither."""
+    tag = headers.get("ETag", "")
+    name = tag if tag.startswith('"') else headers.get("Last-Modified")  # not W/"...": If-Range
+    validator(part).unlink(missing_ok=True)
+    if name:
+        validator(part).write_text(name, "latin-1")
+
+
+def validator(part: Path) -> Path:
+    return part.with_name(f"{part.name}.validator")
 
 
 def size(path: Path) -> int:

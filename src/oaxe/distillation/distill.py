@@ -70,6 +70,7 @@ def distill(
         UserError: a file or the teacher cannot be used, or the folder holds something else.
     """
     inputs = [asdict(input_checksum(path)) for path in (source, *(valid or ()))]
+    valid_lines = read_all(valid) if valid else None  # before the folder is bound to them
     ranks = join()
     interruption = Interruption(alone=True)  # no rank waits for what another does next
     if not ranks.is_first:
@@ -100,8 +101,8 @@ def distill(
                 for _ in translate_shards(shards, source, translator, how):
                     pass
                 return True
-            if valid is not None:
-                score_teacher(shards.folder / VALID, translator, valid, how, console)
+            if valid_lines is not None:
+                score_teacher(shards.folder / VALID, translator, valid_lines, how, console)
             with Display(console, shards.lines, shards.lines_done()) as display:
                 for _ in translate_shards(shards, source, translator, how):
                     display.show(shards.lines_done())
@@ -127,17 +128,26 @@ def distill(
 
 
 def training_source(data: Path) -> Path:
-    """The file that the training source of a prepared folder was made from."""
+    """The file that the training source of a prepared folder was made from.
+
+    Its name was given in the directory of that day: looked for here, then in the folder and those
+    around it. The checksum tells whether it is the one.
+    """
     manifest = read_manifest(data)
-    path = Path(manifest.splits["train"].files[0])
-    if not path.is_file():
-        problem = f"{path}, which is not here"
-    elif checksum(path) != manifest.inputs["train.source"]:
-        problem = f"{path}, which has changed since"
-    else:
-        return path
+    given, folder = Path(manifest.splits["train"].files[0]), data.resolve()
+    places = dict.fromkeys([given, *(place / given for place in (folder, *folder.parents))])
+    found = [path for path in places if path.is_file()]
+    for path in found:
+        if checksum(path) == manifest.inputs["train.source"]:
+            return path
+    problem = (
+        f"which has changed since ({found[0]})"
+        if found
+        else f"which is neither here nor in {folder} or a folder around it"
+    )
     raise UserError(
-        f"{data} keeps no training text and was made from {problem}; name the file with --source"
+        f"{data} keeps no training text and was made from {given}, {problem}; name the file with "
+        "--source FILE"
     )
 
 
@@ -159,20 +169,31 @@ def fingerprint(translator: Translator) -> str:
     return digest.hexdigest()
 
 
+def read_all(pair: Pair) -> tuple[list[str], list[str]]:
+    """Sources and references."""
+    chunks = list(read_parallel(*pair))
+    sources = [line for chunk in chunks for line in chunk.sources]
+    return sources, [line for chunk in chunks for line in chunk.targets]
+
+
 def score_teacher(
-    path: Path, translator: Translator, valid: Pair, how: dict[str, Any], console: Console
+    path: Path,
+    translator: Translator,
+    valid: tuple[list[str], list[str]],
+    how: dict[str, Any],
+    console: Console,
 ) -> None:
     """BLEU of the teacher as it will be used; a second start does not ask again."""
     if path.exists():
         return
-    chunks = list(read_parallel(*valid))
-    sources = [line for chunk in chunks for line in chunk.sources]
-    references = [line for chunk in chunks for line in chunk.targets]
+    sources, references = valid
     bleu = BLEU(tokenize=bleu_tokenizer(translator.languages[1]))
     score = bleu.corpus_score(translate_quietly(translator, sources, how), [references]).score
     signature = str(bleu.get_signature())
     write_whole(path, json.dumps({"bleu": score, "signature": signature}) + "\n")
-    console.print(f"teacher: BLEU {score:.2f} on {valid[0]}, {signature}", highlight=False)
+    console.print(
+        f"teacher: BLEU {score:.2f} on {len(sources):,} sentences, {signature}", highlight=False
+    )
 
 
 def translate_shards(

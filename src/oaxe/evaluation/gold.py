@@ -7,6 +7,7 @@ from pathlib import Path
 
 from oaxe.data.corpus import Corpus, read_manifest
 from oaxe.errors import UserError
+from oaxe.text.languages import check_code
 from oaxe.text.lines import read_lines
 
 
@@ -54,8 +55,8 @@ def read_gold(
         language: of the references; a prepared folder knows its own.
 
     Raises:
-        UserError: none or several of the kinds are given, a file cannot be read, is empty, or has
-            another number of lines.
+        UserError: none or several of the kinds are given, the language is no code, a file cannot be
+            read, is empty, or has another number of lines.
     """
     kinds = {"--ref": references, "--multiref": multiref, "--data": data}
     given = [name for name, value in kinds.items() if value]
@@ -65,6 +66,8 @@ def read_gold(
         )
     if source is not None and not references:
         raise UserError(f"--source goes with --ref; {given[0]} brings its own sources")
+    if language:
+        check_code(language)
     if data is not None:
         return _from_folder(data, split, language)
     if multiref is not None:

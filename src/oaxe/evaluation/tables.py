@@ -82,7 +82,8 @@ def behind(report: Report) -> Figures:
         ]
         rows.append([name, *(number(value, digits) for value, digits in figures)])
     head = ["system", f"repeated {report['unit']}, %", "repeated subwords, %"]
-    head += ["BLEU, repeats kept", "BLEU, repeats removed", "NCM", "perplexity a word"]
+    head += ["BLEU, repeats kept", "BLEU, repeats removed", "NCM"]
+    head += [f"perplexity a {report['unit'].removesuffix('s')}"]
     told = [i for i in range(len(head)) if any(row[i] != NOTHING for row in rows)]
     return Figures(
         "Behind the scores", [head[i] for i in told], [[row[i] for i in told] for row in rows]

@@ -4,9 +4,20 @@ import re
 from collections.abc import Iterable
 from importlib.util import find_spec
 
+from oaxe.errors import UserError
+
 # sacreBLEU's tokenizers; every other language has mteval's 13a.
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "char", "th": "char"}
 UNSPACED = {"ja", "th", "zh"}
+
+
+def check_code(language: str) -> None:
+    """Raises UserError for what is no code, such as ``german``, and would be scored like any."""
+    if not re.fullmatch(r"[a-z]{2,3}([-_][a-z0-9]+)*", language, re.IGNORECASE):
+        raise UserError(
+            f"the language {language!r} is no code of two or three letters; give one such as de, "
+            "or zh-CN with a region"
+        )
 
 
 def bleu_tokenizer(language: str) -> str:

@@ -29,6 +29,9 @@ class Checksum:
     bytes: int
     crc32: str
 
+    def __str__(self) -> str:
+        return f"{self.bytes:,} bytes with crc32 {self.crc32}"
+
 
 @dataclass(frozen=True)
 class Dropped:
@@ -95,8 +98,12 @@ def read_manifest(folder: Path) -> Manifest:
         what = "is not finished: it has no" if folder.is_dir() else "is no folder with a"
         raise UserError(f"{folder} {what} {MANIFEST}; {again}") from error
     except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}; {again}, with overwrite") from error
-    version = found.get("format") if isinstance(found, dict) else None
+        raise UserError(f"{path} is damaged: {error}; {again}, with --overwrite") from error
+    if not written_by_prepare(found):
+        raise UserError(
+            f"{path} was not written by 'oaxe prepare' but by something else; choose another folder"
+        )
+    version = found["format"]
     if version != FORMAT:
         raise UserError(f"{path} has format {version}, this version reads {FORMAT}; {again}")
     try:
@@ -112,7 +119,12 @@ def read_manifest(folder: Path) -> Manifest:
         }
         return Manifest(**found | sums | {"splits": splits})
     except (TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{path} is damaged: {error}; {again}, with overwrite") from error
+        raise UserError(f"{path} is damaged: {error}; {again}, with --overwrite") from error
+
+
+def written_by_prepare(found: object) -> bool:
+    """Whether the content of a manifest.json is ours, of this version or another."""
+    return isinstance(found, dict) and isinstance(found.get("format"), int)
 
 
 def verify(folder: Path, manifest: Manifest, names: Iterable[str], *, content: bool = True) -> None:
@@ -124,13 +136,12 @@ def verify(folder: Path, manifest: Manifest, names: Iterable[str], *, content: b
     for name in names:
         path = folder / name
         if name not in manifest.files or not path.is_file():
-            raise UserError(f"{path} is missing; run 'oaxe prepare' again, with overwrite")
+            raise UserError(f"{path} is missing; run 'oaxe prepare' again, with --overwrite")
         expected = manifest.files[name]
         size = path.stat().st_size
         found = checksum(path) if content else Checksum(size, expected.crc32)
         if found != expected:
             raise UserError(
-                f"{path} is damaged: {found.bytes:,} bytes with crc32 {found.crc32}, the manifest "
-                f"says {expected.bytes:,} and {expected.crc32}; "
-                "run 'oaxe prepare' again, with overwrite"
+                f"{path} is damaged: {found}, the manifest says {expected}; "
+                "run 'oaxe prepare' again, with --overwrite"
             )

@@ -4,6 +4,7 @@ Every file is streamed: memory holds a chunk of lines and the sample that subwor
 from, whatever the size of the corpus. The layout of the folder is in :mod:`oaxe.text.manifest`.
 """
 
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from oaxe.text.manifest import (
     split_files,
     verify,
     write_manifest,
+    written_by_prepare,
 )
 from oaxe.text.subwords import Subwords, train_subwords
 from oaxe.text.symbols import SYMBOLS
@@ -67,7 +69,8 @@ def prepare(
     dropped from every split. All drops are counted in the manifest, with their first lines.
 
     A finished folder is left alone: with the same options and files it is returned as it is, with
-    others it is an error unless ``overwrite``. An interrupted run leaves a folder without manifest.
+    others it is an error unless ``overwrite``. An interrupted run leaves a folder without manifest,
+    and the next one begins again. Files of these names that no run has written are an error.
 
     Args:
         train: source and target file; also ``valid`` and ``test``.
@@ -112,14 +115,16 @@ def prepare(
     for path in chain(*pairs.values()):
         if path.resolve().parent == out.resolve() and path.name in OUTPUTS:
             raise UserError(f"{path} would be overwritten; prepare into another folder")
+    refuse_foreign(out)
     if (out / MANIFEST).exists() and not overwrite:
         manifest = finished(out, options, inputs)
+        shutil.rmtree(out / SCRATCH, ignore_errors=True)  # of a run killed as it tidied up
         console.print(f"{out} is already prepared with these options and files: nothing to do")
         return manifest
 
-    clear(out)
     scratch = out / SCRATCH
-    scratch.mkdir(parents=True)
+    scratch.mkdir(parents=True, exist_ok=True)  # from here on the folder is known as ours
+    clear(out)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         duplicates = Duplicates(scratch) if deduplicate else None
         if shared is None or duplicates:
@@ -143,7 +148,6 @@ def prepare(
             advance = follow(progress, f"encoding {split}", pair)
             only = filters if split == "train" else {"keep_text": True}
             splits[split] = encode_split(out, split, pair, shared, advance=advance, **only)
-    shutil.rmtree(scratch)
     names = [SUBWORDS, *chain.from_iterable(map(split_files, splits))]
     manifest = Manifest(
         format=FORMAT,
@@ -156,6 +160,7 @@ def prepare(
         files={name: checksum(out / name) for name in names},
     )
     write_manifest(out, manifest)
+    shutil.rmtree(scratch)
     summarise(manifest, console)
     return manifest
 
@@ -194,23 +199,44 @@ def finished(out: Path, options: dict[str, Any], inputs: dict[str, Checksum]) ->
     """The manifest of a folder that is whole and was made from the same options and files."""
     manifest = read_manifest(out)
     new, old = options | inputs, manifest.options | manifest.inputs
-    other = [name for name in sorted(new.keys() | old.keys()) if new.get(name) != old.get(name)]
-    if other:
-        changes = ", ".join(f"{name} (was {old.get(name)}, is {new.get(name)})" for name in other)
+    changed = [
+        f"{name}: {old.get(name, 'none')} there, {new.get(name, 'none')} here"
+        for name in sorted(new.keys() | old.keys())
+        if new.get(name) != old.get(name)
+    ]
+    if changed:
         raise UserError(
-            f"{out} was prepared from something else: {changes}; "
-            "choose another folder, or replace this one with overwrite"
+            f"{out} was prepared from something else:\n  " + "\n  ".join(changed) + "\n"
+            "Choose another folder, or replace this one with --overwrite"
         )
     verify(out, manifest, manifest.files)
     return manifest
+
+
+def refuse_foreign(out: Path) -> None:
+    """Raises UserError if a run would replace what no run has written, ``overwrite`` or not."""
+    if (out / SCRATCH).is_dir():
+        return
+    found = [name for name in OUTPUTS if (out / name).exists()]
+    if MANIFEST in found:
+        try:
+            ours = written_by_prepare(json.loads((out / MANIFEST).read_text("utf-8")))
+        except ValueError:  # damaged: it may have been ours
+            ours = True
+        found = [] if ours else found
+    if found:
+        raise UserError(
+            f"{out} has {' and '.join(found)} already, not from 'oaxe prepare', which would be "
+            "overwritten; choose another folder"
+        )
 
 
 def clear(out: Path) -> None:
     """Remove what a run writes, the manifest first, and nothing else."""
     for name in OUTPUTS:
         (out / name).unlink(missing_ok=True)
-    if (out / SCRATCH).exists():  # of a run that was killed
-        shutil.rmtree(out / SCRATCH)
+    for path in (out / SCRATCH).iterdir():  # of a run that was killed
+        path.unlink()
 
 
 def follow(progress: Progress, title: str, pair: Pair) -> Callable[[int], None]:
