@@ -50,7 +50,7 @@ def demo(
     ] = Path("demo"),
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of data and models.")] = 1,
 ) -> None:
-    """Watch XE fail and OaXE succeed on numbers in five orders (under three minutes on 2 cores)."""
+    """Watch XE fail and OaXE succeed on numbers in five orders (four minutes on 2 cores)."""
     from rich.console import Console
 
     from oaxe.synthetic.demo import run

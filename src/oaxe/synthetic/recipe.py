@@ -124,11 +124,11 @@ class Recipe:
 
 DEMO = Recipe(
     numbers=50, shortest=6, longest=12, train=50_000, size="tiny", update_tokens=2_048,
-    lr=1e-3, warmup=100, xe_updates=400, updates=550, validate_every=25, test=500,
+    lr=1e-3, warmup=100, xe_updates=400, updates=550, validate_every=25, valid=200, test=500,
 )  # fmt: skip
 
 PRESETS = {
-    "tiny": replace(DEMO, numbers=30, longest=10, update_tokens=1_024, valid=200),
+    "tiny": replace(DEMO, numbers=30, longest=10, update_tokens=1_024),
     "small": Recipe(
         numbers=2_000, shortest=10, longest=40, train=300_000, size="small", update_tokens=16_384,
         lr=1e-3, warmup=200, xe_updates=800, updates=1_000, validate_every=50,
