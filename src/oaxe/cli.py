@@ -6,6 +6,18 @@ from typing import Annotated, Literal
 import typer
 
 from oaxe import __version__
+from oaxe.bench.commands import bench
+from oaxe.datasets.commands import data
+from oaxe.options import (
+    BatchTokens,
+    Beam,
+    Bf16,
+    Device,
+    LengthCandidates,
+    ModelName,
+    Overrides,
+    check_parent,
+)
 from oaxe.translation.commands import add_commands
 
 app = typer.Typer(
@@ -15,11 +27,7 @@ app = typer.Typer(
 )
 config = typer.Typer(help="Look at and check configurations of `oaxe train`.", no_args_is_help=True)
 app.add_typer(config, name="config")
-data = typer.Typer(help="Data sets by name.", no_args_is_help=True)
 app.add_typer(data, name="data")
-bench = typer.Typer(
-    help="Measure, all contenders on the same inputs in one run.", no_args_is_help=True
-)
 app.add_typer(bench, name="bench")
 reproduce = typer.Typer(
     help="The experiments of the paper, each with one command.", no_args_is_help=True
@@ -119,12 +127,6 @@ def prepare(
     )
 
 
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: --set optim.lr=1e-4"),
-]
-
-
 @app.command()
 def train(
     configuration: Annotated[Path, typer.Argument(help="YAML file; see `oaxe config show`.")],
@@ -150,10 +152,7 @@ def train(
 
 @app.command()
 def translate(
-    model: Annotated[
-        str,
-        typer.Option(help="A run, a checkpoint of it (RUN/best/step-...), a model, a hub name."),
-    ],
+    model: ModelName,
     source: Annotated[
         Path | None, typer.Argument(help="Text, a sentence a line; default: standard input.")
     ] = None,
@@ -163,24 +162,20 @@ def translate(
     json: Annotated[
         bool, typer.Option("--json", help="JSON lines with scores and all alternatives.")
     ] = False,
-    length_candidates: Annotated[
-        int | None, typer.Option(min=1, help="nat: lengths tried for each sentence.")
-    ] = None,
+    length_candidates: LengthCandidates = None,
     deduplicate: Annotated[
         bool | None, typer.Option(help="nat: collapse equal neighbours.")
     ] = None,
     refine_steps: Annotated[
         int | None, typer.Option(min=1, help="nat: passes; above 1 is mask-predict.")
     ] = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="at: beam width.")] = None,
+    beam: Beam = None,
     length_penalty: Annotated[
         float | None, typer.Option(help="at: exponent of the length.")
     ] = None,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Size of a batch.")] = 16_384,
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")
-    ] = None,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
+    batch_tokens: BatchTokens = 16_384,
+    device: Device = None,
+    bf16: Bf16 = False,
 ) -> None:
     """Translate a file, standard input, or what you type."""
     import sys
@@ -214,23 +209,16 @@ def translate(
 
 @app.command()
 def serve(
-    model: Annotated[
-        str,
-        typer.Option(help="A run, a checkpoint of it (RUN/best/step-...), a model, a hub name."),
-    ],
+    model: ModelName,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 for all of this machine.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 for any that is free.")] = 8_000,
-    length_candidates: Annotated[
-        int | None, typer.Option(min=1, help="nat: lengths tried for each sentence.")
-    ] = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="at: beam width.")] = None,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Size of a batch.")] = 16_384,
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")
-    ] = None,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
+    length_candidates: LengthCandidates = None,
+    beam: Beam = None,
+    batch_tokens: BatchTokens = 16_384,
+    device: Device = None,
+    bf16: Bf16 = False,
 ) -> None:
     """Translate over HTTP: POST /translate for programs, a page to type into for people.
 
@@ -271,11 +259,9 @@ def distill(
     ] = None,
     beam: Annotated[int, typer.Option(min=1, help="Beam width.")] = 5,
     length_penalty: Annotated[float, typer.Option(help="Exponent of the length.")] = 1.0,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Size of a batch.")] = 16_384,
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")
-    ] = None,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
+    batch_tokens: BatchTokens = 16_384,
+    device: Device = None,
+    bf16: Bf16 = False,
 ) -> None:
     """Let a teacher translate the training text; the same command continues what was stopped.
 
@@ -367,15 +353,11 @@ def evaluate(
     speed_sentences: Annotated[
         int, typer.Option(min=1, help="Sentences that latency is measured on.")
     ] = 100,
-    length_candidates: Annotated[
-        int | None, typer.Option(min=1, help="nat: lengths tried for each sentence.")
-    ] = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="at: beam width.")] = None,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Size of a batch.")] = 16_384,
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")
-    ] = None,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
+    length_candidates: LengthCandidates = None,
+    beam: Beam = None,
+    batch_tokens: BatchTokens = 16_384,
+    device: Device = None,
+    bf16: Bf16 = False,
 ) -> None:
     """Compare systems on a test set: BLEU, chrF, repetition, significance, and more of models."""
     check_parent(json)
@@ -450,225 +432,6 @@ def show() -> None:
     from oaxe.training.settings import Settings
 
     typer.echo(documented(Settings), nl=False)
-
-
-DatasetName = Annotated[str, typer.Argument(help="See `oaxe data list`; wmt14-de-en works too.")]
-DatasetFolder = Annotated[
-    Path,
-    typer.Option(
-        "--folder", "--from", envvar="OAXE_DATA", help="That has data sets, or is to have them."
-    ),
-]
-
-
-@data.command("list")
-def list_datasets() -> None:
-    """Print the names of all data sets, what they are and where they come from."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from oaxe.datasets.catalogue import CATALOGUE
-
-    table = Table(box=None, padding=(0, 1))
-    for header in ("name", "train", "downloads"):
-        table.add_column(header, no_wrap=True)
-    table.add_column("what it is; licence")
-    for name, entry in CATALOGUE.items():
-        parts = [*(["train"] if entry.archives else []), *entry.test_sets]
-        about = f"{entry.about}; {entry.licence}"
-        table.add_row(name, entry.pairs, ", ".join(parts) or "nothing", about)
-    Console().print(table)
-
-
-@data.command()
-def get(name: DatasetName, folder: DatasetFolder = Path("data/sets")) -> None:
-    """Download a data set, or check the one that is there, and say how to use it.
-
-    The same command continues a download that was cut short.
-    """
-    from rich.console import Console
-
-    from oaxe.datasets.dataset import dataset
-
-    found = dataset(name, folder, Console())
-    prepare_it = found.prepare_command(f"data/{name}")
-    typer.echo(prepare_it if found.train else found.evaluate_command())
-
-
-@data.command("prepare")
-def prepare_dataset(
-    name: DatasetName,
-    out: Annotated[Path, typer.Argument(help="Folder to make.")],
-    folder: DatasetFolder = Path("data/sets"),
-) -> None:
-    """The same, and then `oaxe prepare` with the settings that suit it."""
-    from rich.console import Console
-
-    from oaxe.datasets.dataset import dataset
-    from oaxe.errors import UserError
-    from oaxe.text.prepare import prepare
-
-    found = dataset(name, folder, Console())
-    if found.train is None:
-        raise UserError(f"{name} is for evaluation: it has nothing to train on")
-    prepare(
-        out,
-        source_language=found.source_language,
-        target_language=found.target_language,
-        train=found.train,
-        valid=found.valid,
-        test=found.test,
-        vocab_size=found.vocab_size,
-        character_coverage=found.character_coverage,
-        console=Console(),
-    )
-
-
-JsonPath = Annotated[
-    Path | None, typer.Option(help="Also write the figures to this file.", dir_okay=False)
-]
-
-
-def check_parent(path: Path | None) -> None:
-    """Before the work, not after it."""
-    if path is not None and not path.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {path.parent}; create it first")
-
-
-@bench.command()
-def losses(
-    tokens: Annotated[int, typer.Option(min=1, help="Target tokens in the batch.")] = 131_072,
-    repeats: Annotated[int, typer.Option(min=1, help="Timed rounds of each contender.")] = 5,
-    steps: Annotated[
-        int, typer.Option(min=0, help="Timed training steps of each loss; 0 leaves them out.")
-    ] = 15,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="torch threads; default: torch's own choice.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
-    json: JsonPath = None,
-) -> None:
-    """Matching and training step on the CPU: ours, the scipy loop, and peers that are installed.
-
-    Peers: pip install lapx lapjv torch-linear-assignment.
-    """
-    from rich.console import Console
-
-    check_parent(json)
-
-    from oaxe.bench.losses import run
-
-    run(
-        tokens=tokens,
-        repeats=repeats,
-        steps=steps,
-        threads=threads,
-        seed=seed,
-        json_path=json,
-        console=Console(),
-    )
-
-
-@bench.command()
-def assignment(
-    repeats: Annotated[int, typer.Option(min=1, help="Timed rounds of each solver.")] = 15,
-    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
-    json: JsonPath = None,
-) -> None:
-    """Matching on a GPU: ours, the scipy loop, and peers that are installed."""
-    from rich.console import Console
-
-    check_parent(json)
-
-    from oaxe.bench.gpu_assignment import run
-
-    run(repeats=repeats, seed=seed, json_path=json, console=Console())
-
-
-@bench.command()
-def step(
-    tokens: Annotated[int, typer.Option(min=1, help="Target tokens in the batch.")] = 131_072,
-    vocab: Annotated[int, typer.Option(min=100, help="Vocabulary.")] = 32_000,
-    size: Annotated[str, typer.Option(help="Of the Transformer, such as base or big.")] = "base",
-    repeats: Annotated[int, typer.Option(min=1, help="Timed steps of each loss.")] = 10,
-    compiled: Annotated[
-        bool, typer.Option("--compile/--eager", help="torch.compile on the model.")
-    ] = True,
-    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
-    json: JsonPath = None,
-) -> None:
-    """A training step on a GPU in bfloat16: plain cross entropy against our losses."""
-    from rich.console import Console
-
-    check_parent(json)
-
-    from oaxe.bench.gpu_step import run
-
-    run(
-        tokens=tokens,
-        vocab=vocab,
-        size=size,
-        repeats=repeats,
-        compiled=compiled,
-        seed=seed,
-        json_path=json,
-        console=Console(),
-    )
-
-
-@bench.command()
-def decode(
-    size: Annotated[str, typer.Option(help="Of the Transformer, such as base or big.")] = "base",
-    vocab: Annotated[int, typer.Option(min=100, help="Vocabulary.")] = 32_000,
-    length: Annotated[int, typer.Option(min=11, help="Tokens of source and target.")] = 27,
-    batch: Annotated[int, typer.Option(min=1, help="Sentences at once, besides one alone.")] = 64,
-    repeats: Annotated[int, typer.Option(min=1, help="Timed rounds of each.")] = 10,
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")
-    ] = None,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
-    json: JsonPath = None,
-) -> None:
-    """All words at once against word by word: latency and throughput with random weights."""
-    from rich.console import Console
-
-    check_parent(json)
-
-    from oaxe.bench.decoding import run
-    from oaxe.decoding.lines import usable_device
-
-    run(
-        size=size,
-        vocab=vocab,
-        length=length,
-        batch=batch,
-        repeats=repeats,
-        device=usable_device(device),
-        bf16=bf16,
-        seed=seed,
-        json_path=json,
-        console=Console(),
-    )
-
-
-@bench.command()
-def training(
-    configuration: Annotated[Path, typer.Argument(help="YAML file of `oaxe train`.")],
-    changes: Overrides = None,
-    updates: Annotated[int, typer.Option(min=1, help="Timed updates of each loop.")] = 50,
-    json: JsonPath = None,
-) -> None:
-    """The trainer with its data against a bare loop over batches in memory."""
-    from rich.console import Console
-
-    check_parent(json)
-
-    from oaxe.bench.training import run
-    from oaxe.config import load
-    from oaxe.training.settings import Settings
-
-    run(load(Settings, configuration, changes or []), updates, json, Console())
 
 
 @reproduce.command()
