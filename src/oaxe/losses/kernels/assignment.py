@@ -20,8 +20,9 @@ import triton.language as tl
 from torch import Tensor
 
 LONGEST = 1024
-WARPS = {32: 1, 64: 1, 128: 1, 256: 1, 512: 4, 1024: 8}  # of a class, by its longest sentence
-SHORTEST = min(WARPS)
+# Of a class, by its longest sentence: warps, and rows of costs that are copied at a time.
+CLASSES = {32: (1, 16), 64: (1, 8), 128: (1, 4), 256: (1, 8), 512: (4, 8), 1024: (8, 8)}
+SHORTEST = min(CLASSES)
 MATCHED = tl.constexpr(1 << 20)  # above all numbers of free columns
 INTEGER_MAX = tl.constexpr(0x7FFFFFFF)
 
@@ -54,15 +55,16 @@ def solve(cost: Tensor, mask: Tensor | None, not_finite: Tensor) -> Tensor:
         number=tl.float64 if number == torch.float64 else tl.float32,
         masked=mask is not None,
     )
-    classes = [size for size in sorted(WARPS, reverse=True) if size < 2 * n or size == SHORTEST]
+    classes = [size for size in sorted(CLASSES, reverse=True) if size < 2 * n or size == SHORTEST]
     # A few long sentences leave most of the GPU idle: the others need not wait for them.
     beside = _second_stream(cost.device) if cost.is_cuda and len(classes) > 1 else None
     with torch.cuda.device_of(cost):
         if beside is not None:
             beside.wait_stream(torch.cuda.current_stream())
         for size in classes:
+            warps, rows = CLASSES[size]
             with torch.cuda.stream(beside if size == classes[0] else None):
-                launch(block=size, shortest=size == SHORTEST, num_warps=WARPS[size])
+                launch(block=size, shortest=size == SHORTEST, rows=rows, num_warps=warps)
         if beside is not None:
             torch.cuda.current_stream().wait_stream(beside)
     return column
@@ -87,6 +89,7 @@ def _solve(
     masked: tl.constexpr,
     block: tl.constexpr,
     shortest: tl.constexpr,
+    rows: tl.constexpr,
 ):
     sentence = tl.program_id(0).to(tl.int64)
     width = quarter * 4
@@ -107,7 +110,7 @@ def _solve(
         if masked:
             takes_part = tl.load(mask + place, takes_part, 0) != 0
         finite = _copy_scaled(
-            cost, wide, mask, n, width, extent, takes_part, scale, number, masked, block
+            cost, wide, mask, n, width, extent, takes_part, scale, number, masked, block, rows
         )
         row_of, row_potential, potential, free = _reduce_and_match(
             wide, mask, width, extent, takes_part, number, masked, block
@@ -136,12 +139,12 @@ def _copy_scaled(
     number: tl.constexpr,
     masked: tl.constexpr,
     block: tl.constexpr,
+    rows: tl.constexpr,
 ):
     """Costs to work with, infinite where a column takes no part; False if any other is not finite.
 
     Many rows are under way at once.
     """
-    rows: tl.constexpr = 512 // block if block < 512 else 1
     place = tl.arange(0, block)[None, :]
     wrong = tl.zeros([rows, block], tl.int32)
     for first in range(0, extent, rows):
@@ -176,12 +179,14 @@ def _reduce_and_match(
     row_potential = tl.zeros([block], number)
     potential = tl.full([block], float("inf"), number)  # of the columns
     first_row = tl.zeros([block], tl.int32)  # of each column's minimum
+    following = _row(wide, 0, width, place)
     for i in range(extent):
+        costs = following
+        following = _row(wide, tl.minimum(i + 1, extent - 1), width, place)  # before it is needed
         counts = True
         if masked:
             counts = tl.load(mask + i) != 0
         if counts:
-            costs = _row(wide, i, width, place)
             is_least, least = _least(costs)
             row_potential = tl.where(place == i, least, row_potential)
             reduced = costs - least

@@ -11,8 +11,7 @@ from torch import Tensor
 
 DIMS = (128, 256, 512, 1024)
 PROGRAMS = 2048  # of the backward pass; each adds up gradients of weight and bias for many rows
-NUMBERS = 1024  # that a program holds at a time: 16 bytes a thread in half precision
-WARPS = 4
+NUMBERS = 512  # that a warp holds at a time
 
 
 def forward(
@@ -23,11 +22,11 @@ def forward(
     rows = x.numel() // dim
     out, total = torch.empty_like(update), torch.empty_like(update)
     mean, scale = (torch.empty(rows, device=x.device) for _ in range(2))
-    block = NUMBERS // dim
+    block = max(NUMBERS // dim, 1)
     with torch.cuda.device_of(x):
         _forward[(triton.cdiv(rows, block),)](
             x, update, weight, bias, seed, out, total, mean, scale, rows, eps, drop,
-            drops=drop > 0, dim=dim, block=block, num_warps=WARPS,
+            drops=drop > 0, dim=dim, block=block, num_warps=max(dim // NUMBERS, 1),
         )  # fmt: skip
     return out, total, mean, scale
 
@@ -45,13 +44,14 @@ def backward(
     """Gradients of x (of the given dtype), update, weight and bias."""
     dim, rows = total.shape[-1], len(mean)
     of_x, of_update = torch.empty_like(total, dtype=dtype), torch.empty_like(total)
-    block = NUMBERS // dim
+    block = max(NUMBERS // dim, 1)
     programs = min(PROGRAMS, triton.cdiv(rows, block))
     sums = torch.empty(2, programs, dim, device=total.device)
     with torch.cuda.device_of(total):
         _backward[(programs,)](
             gradient.contiguous(), total, mean, scale, weight, seed, of_x, of_update, sums,
-            rows, programs, drop, drops=drop > 0, dim=dim, block=block, num_warps=WARPS,
+            rows, programs, drop, drops=drop > 0, dim=dim, block=block,
+            num_warps=max(dim // NUMBERS, 1),
         )  # fmt: skip
     of_weight, of_bias = (added.sum(0).to(weight.dtype) for added in sums)
     return of_x, of_update, of_weight, of_bias
