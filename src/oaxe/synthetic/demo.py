@@ -1,4 +1,4 @@
-"""``oaxe demo``: numbers in several orders, learned with XE and with OaXE, in two minutes."""
+"""``oaxe demo``: numbers in several orders, learned with XE and with OaXE, in a few minutes."""
 
 import json
 import signal

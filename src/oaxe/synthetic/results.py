@@ -151,9 +151,12 @@ def by_modes(records: Records) -> "Figure | None":
     if not main:
         return None
     axes = _axes("number of orders")
-    axes.set_xticks(sorted({record["modes"] for record in main}))
+    orders = sorted({record["modes"] for record in main})
+    axes.set_xticks(orders)
     for method, mine in by_method(main).items():
         x = sorted({record["modes"] for record in mine})
+        if len(x) == 1 < len(orders):
+            continue  # one point is no line, and would hide others; the tables have it
         values = [[record["exact_match"] for record in of(mine, modes=modes)] for modes in x]
         low, middle, high = ([f(same) for same in values] for f in (min, mean, max))
         axes.plot(x, middle, "o-", color=COLOURS[method], label=METHODS[method].title)
