@@ -10,8 +10,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from oaxe.bench.timing import environment
 from oaxe.data.batches import Update
+from oaxe.environment import environment
 from oaxe.training.ranks import join
 from oaxe.training.run import assemble
 from oaxe.training.settings import Settings
