@@ -122,6 +122,9 @@ def test_costs_that_are_not_finite_are_named_later() -> None:
     with pytest.raises(NotFiniteError, match=": 3, 17"):
         oaxe.check_costs()
     oaxe.check_costs()
+    oaxe.linear_assignment(cost)
+    assignment.forget_costs()
+    oaxe.check_costs()
 
 
 def test_assignment_in_a_cuda_graph() -> None:

@@ -84,3 +84,9 @@ def test_all_words_at_once(task: Path) -> None:
         train={"steps": 60, "init_from": str(task / "xe")},
     )
     assert oaxe >= 90
+
+
+@pytest.mark.parametrize("task", ["copy"], indirect=True)
+def test_all_words_at_once_with_axe(task: Path) -> None:
+    """From random weights. On reverse and sort, AXE of delta 1 settles for words left out."""
+    assert run(task, "axe", loss={"name": "axe"}, train={"steps": 150}) >= 95

@@ -2,7 +2,12 @@
 
 import json
 import lzma
+import os
+import selectors
+import subprocess
+import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 from typer.testing import CliRunner
@@ -53,6 +58,35 @@ def test_a_file_and_standard_input_give_the_same(folder: Path) -> None:
     assert ok("translate", "--model", f"{folder}/run/model", stdin=source.read_text()) == "\n".join(
         lines
     )
+
+
+def test_a_pipe_is_answered_before_it_ends(folder: Path) -> None:
+    """A line, lines together, and one before the beginning of another."""
+    command = [sys.executable, "-m", "oaxe.cli", "translate", "--model", f"{folder}/run"]
+    expected = ok("translate", "--model", f"{folder}/run", stdin="1 2 3\n0 1\n2\n\n4 1\n")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        found = b""
+        for text in (b"1 2 3\n", b"0 1\n2\n", b"\n4 "):
+            process.stdin.write(text)
+            process.stdin.flush()
+            for _ in range(text.count(b"\n")):
+                found += line_within(60, process.stdout)
+        assert found.count(b"\n") == 4
+        found += process.communicate(b"1\n")[0]
+    assert found.decode() == expected
+
+
+def line_within(seconds: float, file: IO[bytes]) -> bytes:
+    """Byte by byte: what Python has read ahead is not seen by the system."""
+    line = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(file, selectors.EVENT_READ)
+        while not line.endswith(b"\n"):
+            assert selector.select(seconds), f"no answer, only {line!r}"
+            line += os.read(file.fileno(), 1)
+    return line
 
 
 def test_compressed_text_and_links_are_followed(folder: Path) -> None:

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 import oaxe.training.trainer
 from oaxe.errors import UserError
+from oaxe.losses import assignment
 from oaxe.training.objective import Objective
 from oaxe.training.schedule import learning_rate
 from oaxe.training.validation import Validation
@@ -247,11 +250,16 @@ def test_a_lost_best_checkpoint_is_done_without(data: Path, tmp_path: Path) -> N
         train_small(settings)
 
 
-@pytest.mark.parametrize("loss", ["xe", "oaxe"])
+@pytest.mark.parametrize(("loss", "later"), [("xe", False), ("oaxe", False), ("oaxe", True)])
 def test_a_loss_that_is_not_finite_stops_the_run(
-    loss: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loss: str, later: bool, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = settings_of(data, tmp_path / "run", loss__name=loss, train__save_every=1)
+    """This run, and not the next one of the same process."""
+    marks = report_later(monkeypatch) if later else torch.zeros(1)
+    changes = {"loss__name": loss, "train__save_every": 1}
+    if later:  # no second batch in the update that would meet the mark
+        changes["data__batch_tokens"] = 400
+    settings = settings_of(data, tmp_path / "run", **changes)
     forward, calls = Objective.forward, itertools.count(1)
 
     def poisoned(self: Objective, example: Any, xe_weight: float) -> Any:
@@ -265,7 +273,27 @@ def test_a_loss_that_is_not_finite_stops_the_run(
             train_small(settings)
     tensors = final_tensors(tmp_path / "run")
     assert all(tensor.isfinite().all() for tensor in tensors.values())
+    assert marks.any() == later  # the loss was seen before them
     assert train_small(settings)[0]["step"] == 24
+
+
+def report_later(monkeypatch: pytest.MonkeyPatch) -> Tensor:
+    """Matching on the CPU marks costs that are not finite, for a later call, as on a GPU."""
+    gpu, solve = torch.device("cuda"), assignment._solve_with_scipy
+    marks = torch.zeros(1_000, dtype=torch.uint8)
+
+    def marking(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
+        assert assignment._marks(gpu, len(cost)) is marks
+        column, _ = solve(cost, mask)
+        wrong = column[:, :1] < 0
+        marks[: len(wrong)] |= wrong[:, 0].byte()
+        return torch.where(wrong, torch.arange(column.shape[1]), column), 0
+
+    monkeypatch.setattr(assignment, "_marked", {gpu: [marks]})
+    monkeypatch.setattr(assignment, "_solver", None)
+    monkeypatch.setattr(assignment, "_solve_with_scipy", marking)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    return marks
 
 
 @pytest.mark.parametrize("step", [5, 8])  # where the best are kept, and where a checkpoint is saved

@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from oaxe.bench.timing import Timing, environment, take_turns
+from oaxe.bench.timing import Timing, take_turns
 from oaxe.decoding.beam import beam_search
 from oaxe.decoding.one_pass import translate_batch
+from oaxe.environment import environment, machine
 from oaxe.errors import UserError
 from oaxe.model.transformer import SIZES, Transformer
 from oaxe.text.symbols import EOS, LENGTH
@@ -51,7 +52,7 @@ def run(
         "length": length,
         "seed": seed,
     }
-    console.print(", ".join(f"{k} {v}" for k, v in {**environment(), **settings}.items()))
+    console.print(", ".join(f"{k} {v}" for k, v in {**machine(), **settings}.items()))
     result: dict[str, Any] = {"environment": environment(), **settings}
     for sentences in dict.fromkeys((1, batch)):
         source = torch.randint(LENGTH + 1, vocab, (sentences, length), device=device)

@@ -18,7 +18,8 @@ from torch import Tensor
 from oaxe.bench.device import ceilings, device_clock, graph_of, require_gpu
 from oaxe.bench.losses import costs_like_a_nat, measure, text_lengths, total_cost
 from oaxe.bench.matching_peers import Problems, installed_peers, scipy_loop
-from oaxe.bench.timing import Timing, environment
+from oaxe.bench.timing import Timing
+from oaxe.environment import environment
 from oaxe.losses import linear_assignment
 
 OURS, REPLAYED = "oaxe.linear_assignment", "the same, CUDA graph"

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from oaxe.bench.device import ceilings, device_clock, peak_gib, require_gpu
 from oaxe.bench.losses import measure, paired_ratios, sentences_of_like_length
-from oaxe.bench.timing import environment
+from oaxe.environment import environment, machine
 from oaxe.losses import linear_axe_loss, linear_oaxe_loss, linear_xe_loss
 from oaxe.model import attention
 from oaxe.model.transformer import SIZES, Transformer
@@ -49,7 +49,7 @@ def run(
     }  # fmt: skip
     target = sentences_of_like_length(np.random.default_rng(seed), tokens, vocab).cuda()
     result["tokens"], result["padded"] = int((target != IGNORED).sum()), target.numel()
-    console.print(", ".join(f"{k} {v}" for k, v in {**result["environment"], **limits}.items()))
+    console.print(", ".join(f"{k} {v}" for k, v in {**machine(), **limits}.items()))
     for name, bench in (("output layer", output_layer), ("step", whole_step)):
         runs, flop = bench(target, vocab, size, compiled)
         floor = flop / limits["flop_per_second"]

@@ -18,7 +18,8 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from oaxe.bench.matching_peers import Problems, installed_peers
-from oaxe.bench.timing import Timing, environment, take_turns, wall_clock
+from oaxe.bench.timing import Timing, take_turns, wall_clock
+from oaxe.environment import environment, machine
 from oaxe.losses import assignment_backend, linear_assignment, oaxe_loss, xe_loss
 
 OURS = "oaxe.linear_assignment"
@@ -39,7 +40,7 @@ def run(
     if threads is not None:
         torch.set_num_threads(threads)
     result: dict[str, Any] = {"environment": environment(), "seed": seed}
-    console.print(", ".join(f"{name} {value}" for name, value in result["environment"].items()))
+    console.print(", ".join(f"{name} {value}" for name, value in machine().items()))
     result["matching"] = bench_matching(tokens, repeats, seed, console)
     if steps:
         result["step"] = bench_step(steps, seed, console)

@@ -1,14 +1,9 @@
 """Medians with spread, contenders taking turns so that a busy moment hits all of them."""
 
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-
-import torch
-
-import oaxe
 
 
 @dataclass(frozen=True)
@@ -43,23 +38,3 @@ def take_turns(
     for _ in range(repeats):
         for name, run in contenders.items():
             yield name, clock(run)
-
-
-def environment() -> dict[str, str | int]:
-    """What a figure depends on."""
-    return {
-        "oaxe": oaxe.__version__,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "processor": _processor(),
-        "threads": torch.get_num_threads(),
-    }
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as lines:
-            names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()

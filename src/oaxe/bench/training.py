@@ -10,20 +10,20 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from oaxe.bench.timing import environment
 from oaxe.data.batches import Update
+from oaxe.environment import environment
 from oaxe.training.ranks import join
 from oaxe.training.run import assemble
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import Trainer
 
-WARM_UP = 5  # updates
+TURN = 10  # timed updates, until it is the other's turn
+UNTIMED = 5  # updates before: the trainer uses up what was loaded during the other's turn
 
 
 def run(settings: Settings, updates: int, json_path: Path | None, console: Console) -> None:
-    """Time updates as the trainer does them, then the same ones in a bare loop over resident data.
+    """Time updates as the trainer does them, and the same ones in a bare loop over resident data.
 
-    One after the other, not in turns: a machine that slows down meanwhile favours the trainer.
     Validation and checkpoints are left out of both: how often they come is a setting.
     """
     never = 10**9
@@ -38,25 +38,22 @@ def run(settings: Settings, updates: int, json_path: Path | None, console: Conso
             loss=dataclasses.replace(settings.loss, annealing=False),
         )
         trainer, _ = assemble(settings, join(), console)
-        waiting, seen = 0.0, []
-        loader = trainer.loader()
-        try:
-            for _ in range(WARM_UP):
-                trainer.one_update(next(loader))
-            started = now(trainer)
-            for _ in range(updates):
-                asked = time.perf_counter()
-                seen.append(next(loader))
-                waiting += time.perf_counter() - asked
-                trainer.one_update(seen[-1])
-            seconds = now(trainer) - started
-        finally:
-            loader.close()
-        started = now(trainer)
-        for update in seen:
-            bare_update(trainer, update)
-        bare = now(trainer) - started
-    tokens = sum(update.n_target_tokens for update in seen)
+        seconds, waiting, bare, tokens = 0.0, 0.0, 0.0, 0
+        with trainer.loader() as loader:
+            for done in range(0, updates, TURN):
+                for _ in range(UNTIMED):
+                    trainer.one_update(next(loader))
+                seen, started = [], now(trainer)
+                for _ in range(min(TURN, updates - done)):
+                    asked = time.perf_counter()
+                    seen.append(next(loader))
+                    waiting += time.perf_counter() - asked
+                    trainer.one_update(seen[-1])
+                between = now(trainer)
+                for update in seen:
+                    bare_update(trainer, update)
+                seconds, bare = seconds + between - started, bare + now(trainer) - between
+                tokens += sum(update.n_target_tokens for update in seen)
     result = {
         "environment": environment(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
@@ -66,8 +63,7 @@ def run(settings: Settings, updates: int, json_path: Path | None, console: Conso
         "share_of_bare": bare / seconds,
         "share_waiting_for_data": waiting / seconds,
     }
-    title = f"{updates} updates of {tokens / updates:,.0f} target tokens, one loop after the other"
-    table = Table(title=title)
+    table = Table(title=f"{updates} updates of {tokens / updates:,.0f} target tokens, in turns")
     for header in ("loop", "ms/update", "target tokens/s", "share"):
         table.add_column(header, justify="right")
     for name, duration in (("bare, batches in memory", bare), ("trainer with its data", seconds)):

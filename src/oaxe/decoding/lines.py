@@ -2,9 +2,9 @@
 
 import json
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -18,6 +18,7 @@ from oaxe.files import appears_whole
 from oaxe.text.lines import Lines
 
 CHUNK = 10_000  # lines that are sorted by length together
+MOMENT = 0.05  # seconds that a line waits for others
 
 
 def load_translator(model: str, device: str | None) -> Translator:
@@ -60,6 +61,7 @@ def translate_file(
 ) -> None:
     """Translate a file, or standard input, line by line; ``None`` is standard input or output.
 
+    Where lines come slowly, from a person or a pipe, each is answered soon.
     An output file appears when it is complete; until then it is called ``NAME.part``.
     """
     changed_options(translator.kind, translator.decoding, options)  # before anything is opened
@@ -75,8 +77,7 @@ def translate_file(
         except OSError as error:
             raise UserError(f"cannot write {error.filename}: {error.strerror}") from None
         first_line = 1
-        lines = iter(_shown(given, output))
-        while chunk := list(islice(lines, CHUNK)):
+        for chunk in _chunks(given, _shown(given, output)):
             found = translator.translate_scored(
                 chunk, batch_tokens=batch_tokens, bf16=bf16, first_line=first_line, **options
             )
@@ -101,6 +102,19 @@ def talk(translator: Translator, console: Console, **options: Option) -> None:
             return
         found = translator.translate_scored([line], **options)  # type: ignore[arg-type]
         console.print(found[0][0].text, highlight=False, markup=False)
+
+
+def _chunks(given: Lines, lines: Iterable[str]) -> Iterator[list[str]]:
+    """As many lines as are there together: all, of a file, up to CHUNK."""
+    chunk, until = list[str](), 0.0
+    for line in lines:
+        until = until if chunk else time.monotonic() + MOMENT
+        chunk.append(line)
+        if len(chunk) == CHUNK or not given.comes_within(max(0.0, until - time.monotonic())):
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
 
 
 def _shown(lines: Lines, output: Path | None) -> Iterable[str]:

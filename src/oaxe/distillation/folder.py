@@ -21,11 +21,11 @@ from rich.console import Console
 from oaxe.config import flatten
 from oaxe.decoding.translator import Translator
 from oaxe.distillation.shards import Shards, shard_size
+from oaxe.environment import environment
 from oaxe.errors import UserError
 from oaxe.files import appears_whole, write_whole
 from oaxe.text.lines import read_in_chunks
 from oaxe.text.manifest import MANIFEST, SUBWORDS, checksum
-from oaxe.training.run import environment
 
 FORMAT = "oaxe distillation 1"
 SHARDS, PLAN, VALID = "shards", "plan.json", "valid.json"

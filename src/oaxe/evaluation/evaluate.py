@@ -9,6 +9,7 @@ from rich.console import Console
 
 from oaxe.decoding.lines import load_translator
 from oaxe.decoding.translator import Option, Translator
+from oaxe.environment import environment
 from oaxe.errors import UserError
 from oaxe.evaluation.fluency import perplexity
 from oaxe.evaluation.gold import Gold
@@ -36,7 +37,6 @@ from oaxe.evaluation.systems import (
 )
 from oaxe.text.languages import unit, words
 from oaxe.text.manifest import checksum
-from oaxe.training.run import environment
 
 FORMAT = 1
 TOKENIZED = 100  # lines that end in a period of its own, as for sacreBLEU's own warning

@@ -114,6 +114,14 @@ def check_costs() -> None:
         _marks(device, 0)
 
 
+def forget_costs() -> None:
+    """Wait for the GPUs, and drop what they have found: nobody is left whom it concerns."""
+    for device, blocks in _marked.items():
+        torch.cuda.synchronize(device)
+        for block in blocks:
+            block.zero_()
+
+
 def _marks(device: torch.device, batch: int) -> Tensor:
     """Room for the marks of a batch; an error if a batch before has left some."""
     blocks = _marked.setdefault(device, [])

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from oaxe.data.corpus import Corpus
+from oaxe.environment import environment
 from oaxe.files import write_whole
 from oaxe.jobs import StoppedError
 from oaxe.model.transformer import Transformer
@@ -22,7 +23,7 @@ from oaxe.synthetic.recipe import METHODS, PRETRAINING, Recipe
 from oaxe.synthetic.task import SPLITS
 from oaxe.text.symbols import SYMBOLS
 from oaxe.training.ranks import Ranks, join
-from oaxe.training.run import build_model, environment
+from oaxe.training.run import build_model
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import INTERRUPTED, Trainer
 from oaxe.training.validation import Validation

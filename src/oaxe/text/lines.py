@@ -8,15 +8,18 @@ import gzip
 import io
 import lzma
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from select import select
 from typing import Any, BinaryIO
 
 from oaxe.errors import UserError
 
 LINE_LIMIT = 1 << 20  # bytes; more is no sentence, and would let memory grow with the file
+BLOCK = 1 << 16  # bytes that are read at once
 CHUNK_PAIRS = 8192
 CHUNK_BYTES = 1 << 24  # a chunk ends here too, so that long lines need no more memory
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -53,7 +56,10 @@ class Lines:
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}; check the path") from error
         opened = OPENERS.get(path.suffix) if file is None else None
-        self._text = io.BufferedReader(opened(self._disk)) if opened else self._disk
+        self._text: Any = opened(self._disk) if opened else self._disk
+        self._whole = deque[bytes]()  # lines that have come
+        self._rest = b""  # the beginning of another
+        self._ended = False
 
     def __enter__(self) -> "Lines":
         return self
@@ -70,17 +76,12 @@ class Lines:
 
     def read(self) -> str | None:
         """The next line without its end, or None after the last one."""
-        try:
-            line = self._text.readline(LINE_LIMIT + 2)
-        except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-            raise UserError(
-                f"{self.path} cannot be read after line {self.number}: {error}; "
-                "the file is damaged or not what its ending says: fetch or compress it again"
-            ) from error
-        if not line:
+        while not self._whole and not self._ended:
+            self._fetch()
+        if not self._whole:
             return None
         self.number += 1
-        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        line = self._whole.popleft().removesuffix(b"\r")
         if len(line) > LINE_LIMIT:
             raise self._error(
                 f"is longer than {LINE_LIMIT:,} bytes; the file needs one sentence a line"
@@ -95,11 +96,37 @@ class Lines:
                 "convert the file (iconv -t UTF-8) or correct the line, in both files alike"
             ) from error
 
+    def comes_within(self, seconds: float) -> bool:
+        """Whether the next line, or the end, need not be waited for any longer than that."""
+        while not self._whole and not self._ended:
+            try:
+                if not select([self._disk], [], [], seconds)[0]:
+                    return False
+            except io.UnsupportedOperation:  # no file of the system: nothing waits
+                pass
+            self._fetch()
+        return True
+
     def count_rest(self) -> int:
         """The number of lines of the whole file; reads to its end."""
         while self.read() is not None:
             pass
         return self.number
+
+    def _fetch(self) -> None:
+        """Wait for the next bytes."""
+        try:
+            block = self._text.read1(BLOCK)
+        except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+            raise UserError(
+                f"{self.path} cannot be read after line {self.number}: {error}; "
+                "the file is damaged or not what its ending says: fetch or compress it again"
+            ) from error
+        self._ended = not block
+        *whole, self._rest = (self._rest + block).split(b"\n")
+        if (self._ended and self._rest) or len(self._rest) > LINE_LIMIT + 1:
+            whole, self._rest = [*whole, self._rest], b""
+        self._whole.extend(whole)
 
     def _error(self, what: str) -> UserError:
         return UserError(f"{self.path}, line {self.number} {what}")

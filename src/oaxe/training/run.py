@@ -13,16 +13,10 @@ RUN/.lock              locked while a process trains here
 
 import fcntl
 import json
-import os
-import platform
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +25,11 @@ import yaml
 from rich.console import Console
 from safetensors import SafetensorError
 
-import oaxe
 from oaxe.config import flatten, load, to_mapping
 from oaxe.data.corpus import Corpus, Manifest, read_manifest
 from oaxe.decoding.pretrained import differences, load_folder
 from oaxe.decoding.translator import Translator
+from oaxe.environment import environment
 from oaxe.errors import UserError
 from oaxe.files import write_whole
 from oaxe.model.transformer import SIZES, Size, Transformer
@@ -269,29 +263,3 @@ def _start_from(model: Transformer, path: Path, subwords: Path) -> None:
             f"train.init_from {path} is of another architecture:\n  " + "\n  ".join(problems[:10])
         )
     model.load_state_dict(found.state_dict())
-
-
-def environment() -> dict[str, Any]:
-    return {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "command": sys.argv,
-        "commit": _commit(),
-        "oaxe": oaxe.__version__,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "sentencepiece": version("sentencepiece"),
-        "sacrebleu": version("sacrebleu"),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "threads": torch.get_num_threads(),
-        "ranks": int(os.environ.get("WORLD_SIZE", "1")),
-    }
-
-
-def _commit() -> str | None:
-    """Of the source tree that this package runs from, if it is one."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip()

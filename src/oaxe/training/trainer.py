@@ -30,6 +30,7 @@ from oaxe.data.corpus import Corpus
 from oaxe.decoding.pretrained import differences
 from oaxe.errors import UserError
 from oaxe.losses import NotFiniteError, annealed_weight
+from oaxe.losses.assignment import forget_costs
 from oaxe.model.transformer import Transformer
 from oaxe.text.symbols import EOS, UNK
 from oaxe.training.checkpoint import (
@@ -120,6 +121,7 @@ class Trainer:
     def run(self) -> str:
         """Train until a limit is reached; returns which."""
         position, log = self.position, None
+        forget_costs()  # of a run before, in this process, that failed
         loader = self.loader()
         if self._limit_reached() and not position.best:
             position.validation_due = True  # a limit was lowered to what is done already

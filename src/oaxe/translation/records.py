@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from oaxe.decoding.lines import load_translator
+from oaxe.environment import environment
 from oaxe.evaluation.evaluate import Options, evaluate
 from oaxe.evaluation.fluency import perplexity
 from oaxe.evaluation.gold import Gold, read_gold
@@ -25,7 +26,6 @@ from oaxe.evaluation.systems import load_model, weights_checksum
 from oaxe.files import write_whole
 from oaxe.text.lines import read_lines
 from oaxe.text.manifest import checksum
-from oaxe.training.run import environment
 from oaxe.translation.place import Place, read_json
 from oaxe.translation.systems import SYSTEMS
 from oaxe.translation.tables import GOLD, TIMED

@@ -14,6 +14,7 @@ from oaxe.config import to_mapping
 from oaxe.datasets.catalogue import find
 from oaxe.datasets.dataset import Dataset, Pair, dataset
 from oaxe.distillation.distill import distill
+from oaxe.environment import environment
 from oaxe.errors import UserError
 from oaxe.evaluation.evaluate import Options, evaluate
 from oaxe.evaluation.gold import Gold, read_gold
@@ -22,7 +23,7 @@ from oaxe.jobs import StoppedError
 from oaxe.text.lines import read_parallel
 from oaxe.text.manifest import SUBWORDS, read_manifest
 from oaxe.text.prepare import prepare
-from oaxe.training.run import environment, train
+from oaxe.training.run import train
 from oaxe.training.trainer import INTERRUPTED
 from oaxe.translation.place import Place
 from oaxe.translation.systems import SYSTEMS

@@ -1,0 +1,62 @@
+"""``oaxe train`` and ``oaxe config``; like :mod:`oaxe.cli`, it imports late."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oaxe.options import Overrides
+
+config = typer.Typer(help="Look at and check configurations of `oaxe train`.", no_args_is_help=True)
+
+
+def train(
+    configuration: Annotated[Path, typer.Argument(help="YAML file; see `oaxe config show`.")],
+    changes: Overrides = None,
+) -> None:
+    """Train a model; the same command continues a run that was stopped.
+
+    On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe.cli train config.yaml
+    """
+    from rich.console import Console
+
+    from oaxe.config import load
+    from oaxe.training.settings import Settings
+
+    settings = load(Settings, configuration, changes or [])
+
+    from oaxe.training.run import train
+    from oaxe.training.trainer import INTERRUPTED
+
+    if train(settings, Console())["stopped"] == INTERRUPTED:
+        raise typer.Exit(1)
+
+
+@config.command()
+def check(
+    configurations: Annotated[list[Path], typer.Argument(help="YAML files.")],
+    changes: Overrides = None,
+) -> None:
+    """Read configurations and report everything that is wrong with them."""
+    from oaxe.config import load
+    from oaxe.errors import UserError
+    from oaxe.training.settings import Settings
+
+    wrong = 0
+    for path in configurations:
+        try:
+            load(Settings, path, changes or [])
+            typer.echo(f"{path}: fine")
+        except UserError as error:
+            wrong += 1
+            typer.echo(str(error), err=True)
+    raise typer.Exit(1 if wrong else 0)
+
+
+@config.command()
+def show() -> None:
+    """Print every setting with its default and meaning, as YAML to start from."""
+    from oaxe.config import documented
+    from oaxe.training.settings import Settings
+
+    typer.echo(documented(Settings), nl=False)
