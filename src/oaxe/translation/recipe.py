@@ -43,6 +43,7 @@ class Recipe:
     size: str = "base"
     teacher: str = "base"
     deep: str = "12-1"
+    norm: str = "post"  # pre: learns with a shorter warm-up
     dropout: float = 0.3
     max_length: int = 256  # subwords; longer training pairs are dropped
     bf16: bool = True
@@ -82,6 +83,7 @@ class Recipe:
             "model": {
                 "kind": KINDS.get(system.stage, "nat"),
                 "size": sizes.get(system.stage, self.size),
+                "norm": self.norm,
                 "dropout": self.dropout,
                 "max_length": self.max_length,
             },
@@ -136,25 +138,25 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             update_tokens=16_384, lengths=(8, 12, 16, 20),
         ),
         "tatoeba-en-de": Recipe(
-            at=Stage(6_000, 5e-4, 2_000, every=500, patience=8),
-            lm=Stage(6_000, 5e-4, 2_000, every=500, patience=4),
-            cmlm=Stage(8_000, 5e-4, 2_000, every=500, patience=8),
-            finetune=Stage(1_500, 1e-4, 300, every=150, patience=8),
-            update_tokens=32_768, lengths=(5, 7, 9, 12),
+            at=Stage(4_000, 1e-3, 500, every=500, patience=6),
+            lm=Stage(3_000, 1e-3, 500, every=500, patience=4),
+            cmlm=Stage(5_000, 1e-3, 500, every=500, patience=6),
+            finetune=Stage(600, 1e-4, 100, every=100, patience=6),
+            update_tokens=16_384, norm="pre", dropout=0.2, lengths=(5, 7, 9, 12),
         ),
         "tatoeba-en-ja": Recipe(
-            at=Stage(4_000, 5e-4, 1_500, every=400, patience=8),
-            lm=Stage(4_000, 5e-4, 1_500, every=400, patience=4),
-            cmlm=Stage(6_000, 5e-4, 1_500, every=500, patience=8),
-            finetune=Stage(1_000, 1e-4, 200, every=100, patience=8),
-            update_tokens=32_768, lengths=(5, 7, 9, 12),
+            at=Stage(3_000, 1e-3, 500, every=500, patience=6),
+            lm=Stage(2_000, 1e-3, 500, every=500, patience=4),
+            cmlm=Stage(4_000, 1e-3, 500, every=500, patience=6),
+            finetune=Stage(500, 1e-4, 100, every=100, patience=6),
+            update_tokens=16_384, norm="pre", lengths=(5, 7, 9, 12),
         ),
         "europarl-en-de": Recipe(
-            at=Stage(8_000, 5e-4, 4_000, every=1_000, patience=8),
-            lm=Stage(8_000, 5e-4, 4_000, every=1_000, patience=4),
-            cmlm=Stage(15_000, 5e-4, 4_000, every=1_000, patience=8),
-            finetune=Stage(2_000, 1e-4, 400, every=200, patience=8),
-            update_tokens=65_536, batch_tokens=32_768,
+            at=Stage(4_000, 1e-3, 500, every=500, patience=6),
+            lm=Stage(3_000, 1e-3, 500, every=500, patience=4),
+            cmlm=Stage(4_000, 1e-3, 500, every=500, patience=6),
+            finetune=Stage(600, 1e-4, 100, every=100, patience=6),
+            update_tokens=32_768, batch_tokens=32_768, norm="pre", dropout=0.1,
         ),
     },
     "paper": {
