@@ -9,7 +9,9 @@ from oaxe.losses.arguments import kept_first
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.text.symbols import BOS, EOS, PAD
 
-STEPS_BETWEEN_CHECKS = 8  # asking the device whether all is done makes it wait
+# Of many sentences: asking the device which are done makes it wait, and going on without them takes
+# copies. A sentence alone should not wait for a step that it does not need.
+STEPS_BETWEEN_CHECKS = 8
 
 
 @torch.no_grad()
@@ -43,12 +45,13 @@ def beam_search(
     if beam < 1:
         raise ValueError(f"beam must be at least 1, got {beam}")
     search = _Search(model, source, beam, length_penalty, max_ratio, use_cache)
+    every = STEPS_BETWEEN_CHECKS if len(source) > 1 else 1
     step = 0
     while search.sentences.numel():
         search.step(step)
-        step += 1
-        if step % STEPS_BETWEEN_CHECKS == 0 or step > model.max_length:
+        if (step + 1) % every == 0 or step >= search.last_step:
             search.set_aside_what_is_done()
+        step += 1
     return search.results
 
 
@@ -76,6 +79,7 @@ class _Search:
         self.sentences = torch.arange(batch, device=device)
         limit = (max_ratio * (source != PAD).sum(1)).long() + 10
         self.limit = limit.clamp(max=model.max_length)  # (batch,)
+        self.last_step = min(int(max_ratio * source.shape[1]) + 10, model.max_length)  # at most
         self.done = torch.zeros(batch, dtype=torch.bool, device=device)
         self.prefixes = torch.full((batch, beam, 1), BOS, device=device)
         self.sums = torch.full((batch, beam), float("-inf"), device=device)
