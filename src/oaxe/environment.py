@@ -17,7 +17,7 @@ import oaxe
 def environment() -> dict[str, Any]:
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "command": sys.argv,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "commit": _commit(),
         **machine(),
         "sentencepiece": version("sentencepiece"),
