@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
@@ -79,6 +80,17 @@ def test_init_from(data: Path, tmp_path: Path) -> None:
     (tmp_path / "first").rename(tmp_path / "gone")  # only the beginning needs it
     result, _ = train_small(start_from("first", "second", data, train__steps=2, **changes))
     assert result["step"] == 2
+
+
+def test_init_from_an_autoregressive_model(data: Path, tmp_path: Path) -> None:
+    train_small(settings_of(data, tmp_path / "at", model__kind="at", train__steps=4))
+    start = {"train__init_from": str(tmp_path / "at"), "optim__lr": 0.0, "optim__warmup": 0}
+    train_small(settings_of(data, tmp_path / "nat", train__steps=1, **start))
+    at, nat = (load_file(tmp_path / run / "model/model.safetensors") for run in ("at", "nat"))
+    assert {*nat} - {*at} == {"length.weight", "length.bias"}
+    places = "source_positions.weight"  # LENGTH stands before the first word
+    assert torch.equal(nat[places][1:], at[places][:-1])
+    assert all(torch.equal(nat[name], at[name]) for name in at if name != places)
 
 
 def test_a_checkpoint_translates_before_the_run_is_finished(

@@ -287,6 +287,16 @@ def test_only_what_is_needed_is_planned(everything: Path, sets: Path, tmp_path: 
     assert "at-12-1-seed-1" in jobs_of(tmp_path, sets, "speed")
 
 
+def test_a_cmlm_may_begin_with_the_teacher(sets: Path, tmp_path: Path) -> None:
+    place = place_of(tmp_path, sets, replace(MICRO, cmlm_from_teacher=True))
+    jobs, here = plan(place, ["raw"], 2, 1).jobs, f"{DATASET}/tiny"
+    assert f"{here}/teacher-seed-1" in jobs[f"{here}/cmlm-raw-seed-2"].needs
+    starts = {"cmlm-raw": ("teacher", 1), "oaxe-raw": ("cmlm-raw", 2)}
+    for name, start in starts.items():
+        assert place.settings(name, 2).train.init_from == str(place.run(*start))
+    assert place_of(tmp_path, sets).settings("cmlm", 1).train.init_from is None
+
+
 def test_a_run_that_is_needed_again_is_not_tested_again(
     everything: Path, sets: Path, tmp_path: Path
 ) -> None:

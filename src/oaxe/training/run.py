@@ -24,6 +24,7 @@ import torch
 import yaml
 from rich.console import Console
 from safetensors import SafetensorError
+from torch import Tensor
 
 from oaxe.config import flatten, load, to_mapping
 from oaxe.data.corpus import Corpus, Manifest, read_manifest
@@ -257,9 +258,19 @@ def _start_from(model: Transformer, path: Path, subwords: Path) -> None:
             f"train.init_from {path} was trained with other subwords than {subwords}; prepare "
             f"the data with --subwords {their_subwords}"
         )
-    problems = differences(model.state_dict(), found.state_dict())
+    weights = found.state_dict()
+    if found.causal and model.length is not None:
+        weights = _all_at_once(weights, model.state_dict())
+    problems = differences(model.state_dict(), weights)
     if problems:
         raise UserError(
             f"train.init_from {path} is of another architecture:\n  " + "\n  ".join(problems[:10])
         )
-    model.load_state_dict(found.state_dict())
+    model.load_state_dict(weights)
+
+
+def _all_at_once(teacher: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of an autoregressive model for one that predicts the length, then all words."""
+    places = teacher["source_positions.weight"]  # LENGTH comes in front of the source there
+    moved = {"source_positions.weight": torch.cat([places[:1], places[:-1]])}
+    return teacher | moved | {name: own[name] for name in own if name.startswith("length.")}

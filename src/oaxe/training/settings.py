@@ -85,7 +85,9 @@ class TrainSettings:
     steps: int = option(0, "stop after this many updates; 0: no limit")
     epochs: int = option(0, "stop after this many epochs; 0: no limit")
     minutes: float = option(0.0, "stop after this much time, validation not counted; 0: no limit")
-    init_from: str | None = option(None, "start from the weights of this run or model folder")
+    init_from: str | None = option(
+        None, "start from the weights of this run or model folder; nat also from those of an at"
+    )
     precision: Literal["fp32", "bf16"] = option("fp32", "bf16: autocast")
     compile: bool = option(False, "torch.compile the model")
     seed: int = option(1, "of weights, batches, masks and dropout")

@@ -32,10 +32,9 @@ class Plan:
         return NOTHING if self.place.has_run(system, seed) else self.train(system, seed)
 
     def train(self, system: str, seed: int) -> Needs:
-        start, kind = SYSTEMS[system].start, SYSTEMS[system].data
-        needs = self.data(kind)
-        if start is not None:
-            needs |= self.run(start, seed)
+        needs = self.data(SYSTEMS[system].data)
+        if start := self.place.start(system, seed):
+            needs |= self.run(*start)
         work = partial(train_system, self.place, system, seed, self.per_device)
         return self.add(f"{system}-seed-{seed}", work, needs)
 

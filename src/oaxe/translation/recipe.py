@@ -44,6 +44,7 @@ class Recipe:
     teacher: str = "base"
     deep: str = "12-1"
     norm: str = "post"  # pre: learns with a shorter warm-up
+    cmlm_from_teacher: bool = False  # its weights to begin with, for all seeds; the paper's: random
     dropout: float = 0.3
     max_length: int = 256  # subwords; longer training pairs are dropped
     bf16: bool = True
