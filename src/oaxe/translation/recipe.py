@@ -43,7 +43,6 @@ class Recipe:
     size: str = "base"
     teacher: str = "base"
     deep: str = "12-1"
-    norm: str = "post"  # pre: learns with a shorter warm-up
     cmlm_from_teacher: bool = False  # its weights to begin with, for all seeds; the paper's: random
     dropout: float = 0.3
     max_length: int = 256  # subwords; longer training pairs are dropped
@@ -84,7 +83,6 @@ class Recipe:
             "model": {
                 "kind": KINDS.get(system.stage, "nat"),
                 "size": sizes.get(system.stage, self.size),
-                "norm": self.norm,
                 "dropout": self.dropout,
                 "max_length": self.max_length,
             },
@@ -139,25 +137,25 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             update_tokens=16_384, lengths=(8, 12, 16, 20),
         ),
         "tatoeba-en-de": Recipe(
-            at=Stage(4_000, 1e-3, 500, every=500, patience=6),
-            lm=Stage(3_000, 1e-3, 500, every=500, patience=4),
-            cmlm=Stage(5_000, 1e-3, 500, every=500, patience=6),
+            at=Stage(4_000, 5e-4, 1_000, every=500, patience=6),
+            lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
+            cmlm=Stage(5_000, 5e-4, 1_000, every=500, patience=6),
             finetune=Stage(600, 1e-4, 100, every=100, patience=6),
-            update_tokens=16_384, norm="pre", dropout=0.2, lengths=(5, 7, 9, 12),
+            update_tokens=16_384, lengths=(5, 7, 9, 12),
         ),
         "tatoeba-en-ja": Recipe(
-            at=Stage(3_000, 1e-3, 500, every=500, patience=6),
-            lm=Stage(2_000, 1e-3, 500, every=500, patience=4),
-            cmlm=Stage(4_000, 1e-3, 500, every=500, patience=6),
+            at=Stage(3_000, 5e-4, 1_000, every=500, patience=6),
+            lm=Stage(2_000, 5e-4, 1_000, every=500, patience=4),
+            cmlm=Stage(4_000, 5e-4, 1_000, every=500, patience=6),
             finetune=Stage(500, 1e-4, 100, every=100, patience=6),
-            update_tokens=16_384, norm="pre", lengths=(5, 7, 9, 12),
+            update_tokens=16_384, lengths=(5, 7, 9, 12),
         ),
         "europarl-en-de": Recipe(
-            at=Stage(4_000, 1e-3, 500, every=500, patience=6),
-            lm=Stage(3_000, 1e-3, 500, every=500, patience=4),
-            cmlm=Stage(4_000, 1e-3, 500, every=500, patience=6),
+            at=Stage(4_000, 5e-4, 1_000, every=500, patience=6),
+            lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
+            cmlm=Stage(4_000, 5e-4, 1_000, every=500, patience=6),
             finetune=Stage(600, 1e-4, 100, every=100, patience=6),
-            update_tokens=32_768, batch_tokens=32_768, norm="pre", dropout=0.1,
+            update_tokens=32_768, batch_tokens=32_768, dropout=0.1, cmlm_from_teacher=True,
         ),
     },
     "paper": {
