@@ -326,7 +326,9 @@ def test_several_seeds(everything: Path, sets: Path, tmp_path: Path) -> None:
         result = json.loads((first / "result.json").read_text())
         scores[name] = [result["tests"]["test"]["bleu"]["score"], 50.0]
         result["tests"]["test"]["bleu"]["score"] = 50.0
-        result["settings"]["train"]["seed"] = 2
+        settings = result["settings"]["train"]
+        start = settings["init_from"] and settings["init_from"].replace("-seed-1", "-seed-2")
+        settings |= {"seed": 2, "init_from": start}
         (second / "result.json").write_text(json.dumps(result))
     reproduce(tmp_path, sets, "raw", seeds=2)
     for name, values in scores.items():
@@ -350,6 +352,9 @@ def test_what_cannot_be_done(
     assert not list(tmp_path.iterdir())  # nothing was begun
     monkeypatch.setitem(PRESETS["tiny"], ANY, replace(MICRO, finetune=replace(SHORT, lr=0.5)))
     with pytest.raises(UserError, match=r"(?s)oaxe-seed-1: optim.lr was 0.002, is 0.5.*--out"):
+        reproduce(everything, sets, "main")
+    monkeypatch.setitem(PRESETS["tiny"], ANY, replace(MICRO, cmlm_from_teacher=True))
+    with pytest.raises(UserError, match=r"cmlm-seed-1: train.init_from was None, is teacher-seed"):
         reproduce(everything, sets, "main")
 
 

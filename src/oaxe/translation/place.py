@@ -25,7 +25,7 @@ from oaxe.translation.systems import SYSTEMS, DataKind
 
 RESULT = "result.json"
 # Settings that say where, not what.
-ELSEWHERE = {"run", "data.folder", "train.init_from", "train.log_every", "train.save_every"}
+ELSEWHERE = {"run", "data.folder", "train.log_every", "train.save_every"}
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,9 @@ class Place:
 
 
 def comparable(settings: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in flatten(settings).items() if key not in ELSEWHERE}
+    found = {key: value for key, value in flatten(settings).items() if key not in ELSEWHERE}
+    start = found["train.init_from"]
+    return found | {"train.init_from": start and Path(start).name}  # which run, not where
 
 
 def read_json(path: Path) -> dict[str, Any]:
