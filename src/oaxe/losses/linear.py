@@ -116,8 +116,12 @@ def linear_best_places(
 def sentence_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, words: Tensor) -> Tensor:
     """``(batch, place, word)``: logits of each sentence's own words, in float32 or better."""
     with torch.autocast(hidden.device.type, enabled=False):
-        embedded = at_least_float32(F.embedding(words, weight))  # (batch, word, dim)
-        scores = at_least_float32(hidden) @ embedded.transpose(1, 2)
+        embedded = F.embedding(words, weight).transpose(1, 2)  # (batch, dim, word)
+        if hidden.is_cuda and hidden.dtype.itemsize == 2 and not torch.is_grad_enabled():
+            # Of half precision, added up in float32; it has no derivative.
+            scores = torch.bmm(hidden, embedded, out_dtype=torch.float32)
+        else:
+            scores = at_least_float32(hidden) @ at_least_float32(embedded)
     return scores if bias is None else scores + bias[words].unsqueeze(1)
 
 
