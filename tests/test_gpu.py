@@ -17,6 +17,7 @@ import oaxe
 from oaxe.losses import NotFiniteError, assignment, linear_softmax
 from oaxe.model import attention as attention_module
 from oaxe.model.attention import attention
+from oaxe.model.feed_forward import linear_gelu
 from oaxe.model.residual import add_and_normalise
 from oaxe.model.transformer import SIZES, Transformer
 from tests.matrices import KINDS, hard_matrices
@@ -322,10 +323,29 @@ def test_residual_no_further_off_than_plain() -> None:
         assert errors[0] <= 1.1 * errors[1] + 1e-4
 
 
+def test_feed_forward_no_further_off_than_plain() -> None:
+    torch.manual_seed(0)
+    shapes = (64, 40, 512), (2048, 512), (2048,)
+    given = [torch.randn(*s, device="cuda", dtype=torch.float64) / s[-1] ** 0.25 for s in shapes]
+    gradient = torch.randn(64, 40, 2048, device="cuda", dtype=torch.float64)
+
+    def both_ways(values: list[Tensor], fused: bool) -> list[Tensor]:
+        values = [value.detach().requires_grad_() for value in values]
+        with torch.autocast("cuda", torch.bfloat16, enabled=values[0].dtype == torch.bfloat16):
+            out = linear_gelu(*values) if fused else F.gelu(F.linear(*values))
+        return [out, *torch.autograd.grad(out, values, gradient.to(out.dtype))]
+
+    half = [given[0].bfloat16(), given[1].float(), given[2].float()]
+    for ours, plain, exact in zip(
+        both_ways(half, True), both_ways(half, False), both_ways(given, False), strict=True
+    ):
+        errors = [float((x - exact).norm() / exact.norm()) for x in (ours, plain)]
+        assert errors[0] <= 1.1 * errors[1] + 1e-4
+
+
 def learning_curve(loss: str, fast: bool, half: bool, monkeypatch: pytest.MonkeyPatch) -> Tensor:
     """Of a small model that learns to repeat its source, in float32 or bfloat16."""
-    monkeypatch.setattr(attention_module, "is_large", lambda x: fast)
-    monkeypatch.setattr("oaxe.model.residual.is_large", lambda x: fast)
+    monkeypatch.setattr(attention_module, "KERNELS", fast)
     torch.manual_seed(0)
     model = Transformer(
         vocab_size=60, **SIZES["tiny"], max_length=20, causal=False, dropout=0.0

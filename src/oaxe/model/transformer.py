@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oaxe.model.attention import attention
+from oaxe.model.feed_forward import linear_gelu
 from oaxe.model.residual import add_and_normalise
 from oaxe.text.symbols import LENGTH, PAD
 
@@ -123,7 +124,7 @@ class FeedForward(nn.Module):
         self.output = nn.Linear(ffn, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.output(F.gelu(self.inner(x)))
+        out: Tensor = self.output(linear_gelu(x, self.inner.weight, self.inner.bias))
         return out
 
 
