@@ -15,7 +15,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 def test_kernel_is_gelu_everywhere() -> None:
     """Also far out, where the distribution is nearly 0 or 1; and at infinity, as PyTorch's."""
-    x = torch.cat([torch.linspace(-12, 12, 4001), torch.tensor([-1e30, 1e30, torch.inf])])
+    x = torch.cat([torch.linspace(-12, 12, 4001), torch.tensor([-1e18, 1e18, torch.inf])])
     exact = x.double().requires_grad_()
     expected = F.gelu(exact)
     (slope,) = torch.autograd.grad(expected.sum(), exact)
