@@ -137,8 +137,8 @@ def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[R
     """Forward, loss, backward and Adam; all decoder inputs are masked; dropout 0.1.
 
     Our losses have our layers as well; those of others have PyTorch's. To tell the two apart, OaXE
-    is also measured with PyTorch's layers; and in two batches, as gradients are accumulated, which
-    takes half the memory for activations.
+    is also measured with PyTorch's layers. To save memory, activations are computed again instead
+    of kept; or there are two batches, as gradients are accumulated, with half of them each.
     """
     model = Transformer(
         vocab_size=vocab, **SIZES[size], max_length=256, causal=False, dropout=0.1
@@ -149,8 +149,10 @@ def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[R
     inputs = torch.where(real, MASK, PAD)
     forward = torch.compile(model) if compiled else model
 
-    def step(loss: Loss, batches: int = 1, own_layers: bool = False) -> None:
-        attention.KERNELS = own_layers
+    def step(
+        loss: Loss, batches: int = 1, own_layers: bool = False, recompute: bool = False
+    ) -> None:
+        attention.KERNELS, model.recompute = own_layers, recompute
         optimizer.zero_grad()
         for some in zip(*(x.chunk(batches) for x in (source, inputs, real, target)), strict=True):
             with torch.autocast("cuda", torch.bfloat16):
@@ -165,6 +167,9 @@ def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[R
         **theirs,
         **ours,
         f"{OAXE}, PyTorch's layers": partial(step, linear_oaxe_loss),
+        # Before any shape changes: what is compiled from then on is made for all of them.
+        f"{OAXE}, recomputed": partial(step, linear_oaxe_loss, own_layers=True, recompute=True),
+        f"{PLAIN}, recomputed": partial(step, plain_xe, recompute=True),
         f"{OAXE}, 2 batches": partial(step, linear_oaxe_loss, 2, own_layers=True),
         f"{PLAIN}, 2 batches": partial(step, plain_xe, 2),
     }

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from oaxe.model.attention import attention
 from oaxe.model.feed_forward import linear_gelu
@@ -240,6 +241,9 @@ class Transformer(nn.Module):
         if causal and upsample:
             raise ValueError(f"a causal model has no places to upsample, got upsample {upsample}")
         self.max_length, self.causal, self.upsample = max_length, causal, upsample
+        # True: layers compute their activations again in the backward pass, instead of keeping
+        # them: less memory, more time, the same gradients.
+        self.recompute = False
         self.tokens = nn.Embedding(vocab_size, dim)
         # Two more than max_length: LENGTH or BOS in front, EOS behind.
         n_places = upsample * (max_length + 1) if upsample else max_length + 2
@@ -271,7 +275,7 @@ class Transformer(nn.Module):
             x = x + self.source_from_end(places_from_end(mask))
         x = self.dropout(self.source_norm(x))
         for layer in self.encoder:
-            x = layer(x, mask)
+            x = self._through(layer, x, mask)
         x = self.encoder_norm(x)
         return Encoded(x, mask, None if self.length is None else self.length(x[:, 0]))
 
@@ -306,7 +310,8 @@ class Transformer(nn.Module):
         causal = self.causal and before == 0 and own is None
         own_mask = own if self.causal else mask
         for number, layer in enumerate(self.decoder):
-            x = layer(x, own_mask, encoded, cache[number] if cache else None, causal)
+            own_cache = cache[number] if cache else None
+            x = self._through(layer, x, own_mask, encoded, own_cache, causal)
         out: Tensor = self.decoder_norm(x)
         return out
 
@@ -340,6 +345,15 @@ class Transformer(nn.Module):
     @property
     def n_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
+
+    def _through(self, layer: nn.Module, *arguments: Any) -> Tensor:
+        """What the layer makes of them; of its activations, ``recompute`` keeps none."""
+        if self.recompute and self.training and torch.is_grad_enabled():
+            # Dropout draws the same numbers the second time.
+            out: Tensor = checkpoint(layer, *arguments, use_reentrant=False)
+        else:
+            out = layer(*arguments)
+        return out
 
     def _embed(self, tokens: Tensor, positions: nn.Embedding, start: int = 0) -> Tensor:
         end = start + tokens.shape[1]

@@ -90,6 +90,7 @@ class TrainSettings:
     )
     precision: Literal["fp32", "bf16"] = option("fp32", "bf16: autocast")
     compile: bool = option(False, "torch.compile the model")
+    recompute: bool = option(False, "keep no activations of layers: less memory, more time")
     seed: int = option(1, "of weights, batches, masks and dropout")
     log_every: int = option(50, "updates between lines of metrics.jsonl")
     save_every: int = option(1_000, "updates between checkpoints to resume from")

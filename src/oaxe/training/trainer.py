@@ -83,6 +83,7 @@ class Trainer:
         self._sums = torch.zeros(len(STATS), dtype=torch.float64, device=ranks.device)
         self._resume()
         self._saved_step = self.position.step
+        model.recompute = settings.train.recompute
         if settings.train.compile:
             # Layer by layer: all layers of a kind share one graph, compiled in seconds.
             for layer in (*model.encoder, *model.decoder):
