@@ -147,7 +147,8 @@ def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[R
     real = target != IGNORED
     source = torch.where(real, target.clamp(min=LENGTH + 1), PAD)
     inputs = torch.where(real, MASK, PAD)
-    forward = torch.compile(model) if compiled else model
+    # Each shape has its graph: one batch does not run what was compiled, for any shape, for two.
+    forward = torch.compile(model, dynamic=False) if compiled else model
 
     def step(
         loss: Loss, batches: int = 1, own_layers: bool = False, recompute: bool = False
@@ -167,7 +168,6 @@ def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[R
         **theirs,
         **ours,
         f"{OAXE}, PyTorch's layers": partial(step, linear_oaxe_loss),
-        # Before any shape changes: what is compiled from then on is made for all of them.
         f"{OAXE}, recomputed": partial(step, linear_oaxe_loss, own_layers=True, recompute=True),
         f"{PLAIN}, recomputed": partial(step, plain_xe, recompute=True),
         f"{OAXE}, 2 batches": partial(step, linear_oaxe_loss, 2, own_layers=True),
