@@ -411,5 +411,6 @@ def test_recomputation_saves_memory_and_changes_nothing(compiled: bool) -> None:
         found.append([tensor.clone() for tensor in step()])
         used.append(torch.cuda.max_memory_allocated() - before)
     assert used[1] < 0.5 * used[0], used
-    for ours, plain in zip(found[1], found[0], strict=True):  # atomic sums have any order
-        assert (ours - plain).norm() <= 0.01 * plain.norm() + 1e-6
+    little = 0.05 if compiled else 0.01  # other roundings between fused steps; other sums
+    for ours, plain in zip(found[1], found[0], strict=True):
+        assert (ours - plain).norm() <= little * plain.norm() + 1e-6
