@@ -24,8 +24,8 @@ from oaxe.translation.recipe import Recipe
 from oaxe.translation.systems import SYSTEMS, DataKind
 
 RESULT = "result.json"
-# Settings that say where, not what.
-ELSEWHERE = {"run", "data.folder", "train.log_every", "train.save_every"}
+# Settings that say where or how, not what.
+ELSEWHERE = {"run", "data.folder", "train.recompute", "train.log_every", "train.save_every"}
 
 
 @dataclass(frozen=True)
