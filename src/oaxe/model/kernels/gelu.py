@@ -19,9 +19,7 @@ def forward(x: Tensor) -> Tensor:
     """``x (rows, dim)``"""
     out = torch.empty_like(x)
     with torch.cuda.device_of(x):
-        _forward[(triton.cdiv(x.numel(), BLOCK),)](
-            x, out, x.numel(), block=BLOCK, num_warps=WARPS
-        )
+        _forward[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), block=BLOCK, num_warps=WARPS)
     return out
 
 
