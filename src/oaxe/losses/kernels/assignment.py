@@ -41,7 +41,7 @@ def solve(cost: Tensor, mask: Tensor | None, not_finite: Tensor) -> Tensor:
     places = cost if mask is None else mask.contiguous().view(torch.uint8)
     quarter = triton.cdiv(n, 4)  # rows that begin at 16 bytes are loaded four costs at a time
     number = torch.promote_types(cost.dtype, torch.float32)
-    wide = torch.empty(batch, n, 4 * quarter + 4, dtype=number, device=cost.device)
+    wide = torch.empty(batch, n, 4 * quarter, dtype=number, device=cost.device)
     launch = partial(
         _solve[(batch,)],
         cost,
@@ -78,7 +78,7 @@ def _second_stream(device: torch.device) -> torch.cuda.Stream:
 @triton.jit(do_not_specialize=["n", "quarter"])
 def _solve(
     cost,  # (batch, n, n)
-    wide,  # (batch, n, 4 * quarter + 4) to work with: rows of costs, and then their potential
+    wide,  # (batch, n, 4 * quarter) float32 or float64, to work with
     mask,  # (batch, n) uint8, if masked
     column,  # (batch, n) int64
     not_finite,  # (batch,) uint8
@@ -92,7 +92,7 @@ def _solve(
     rows: tl.constexpr,
 ):
     sentence = tl.program_id(0).to(tl.int64)
-    width = quarter * 4 + 4
+    width = quarter * 4
     cost += sentence * n * n
     wide += sentence * n * width
     column += sentence * n
@@ -112,10 +112,11 @@ def _solve(
         finite = _copy_scaled(
             cost, wide, mask, n, width, extent, takes_part, scale, number, masked, block, rows
         )
-        row_of, potential, free = _reduce_and_match(
-            wide, mask, column, width, extent, takes_part, number, masked, block
+        row_of, row_potential, potential, free = _reduce_and_match(
+            wide, mask, width, extent, takes_part, number, masked, block
         )
-        row_of = _augment(wide, width, row_of, potential, free & finite, takes_part, number, block)
+        free = free & finite
+        row_of = _augment(wide, width, row_of, row_potential, potential, free, number, block)
         if not finite:
             tl.store(not_finite + sentence, 1)
         row = tl.where(takes_part & finite, row_of, place)
@@ -155,7 +156,7 @@ def _copy_scaled(
         costs = tl.load(cost + i[:, None] * n + place, counts & takes_part[None, :], 0)
         wrong |= (tl.abs(costs) < float("inf")).to(tl.int32) ^ 1
         costs = tl.where(takes_part[None, :], costs.to(number) * scale, float("inf"))
-        tl.store(wide + i[:, None] * width + place, costs, counts & (place < width - 4))
+        tl.store(wide + i[:, None] * width + place, costs, counts & (place < width))
     tl.debug_barrier()  # other threads read it now
     return tl.max(tl.max(wrong, 1), 0) == 0
 
@@ -164,7 +165,6 @@ def _copy_scaled(
 def _reduce_and_match(
     wide,
     mask,
-    column,
     width,
     extent,
     takes_part,
@@ -175,6 +175,8 @@ def _reduce_and_match(
     """Potentials from row and column minima, and the matches that those minima suggest."""
     place = tl.arange(0, block)
     row_of = tl.full([block], -1, tl.int32)  # the row matched to a column
+    free = takes_part  # rows without a column
+    row_potential = tl.zeros([block], number)
     potential = tl.full([block], float("inf"), number)  # of the columns
     first_row = tl.zeros([block], tl.int32)  # of each column's minimum
     following = _row(wide, 0, width, place)
@@ -186,16 +188,14 @@ def _reduce_and_match(
             counts = tl.load(mask + i) != 0
         if counts:
             is_least, least = _least(costs)
+            row_potential = tl.where(place == i, least, row_potential)
             reduced = costs - least
             lower = reduced < potential
             first_row = tl.where(lower, i, first_row)
             potential = tl.where(lower, reduced, potential)
             choice = tl.min(tl.where(is_least & (row_of < 0), place, MATCHED), 0)
             row_of = tl.where(place == choice, i, row_of)
-            tl.store(_potential_of(wide, i, width), least)
-            tl.store(column + i, choice.to(tl.int64))
-    tl.debug_barrier()
-    free = takes_part & (tl.load(column + place, takes_part, 0) == MATCHED)  # rows
+            free = free & ((place != i) | (choice == MATCHED))
     # A free column takes the row of its minimum, if that one is free too.
     pair = tl.where(takes_part & (row_of < 0), first_row * block + place, MATCHED)
     best = tl.min(pair, 0)
@@ -206,63 +206,52 @@ def _reduce_and_match(
             free = free & (place != i)
         pair = tl.where(first_row == i, MATCHED, pair)
         best = tl.min(pair, 0)
-    return row_of, tl.where(takes_part, potential, 0.0), free
+    return row_of, row_potential, tl.where(takes_part, potential, 0.0), free
 
 
 @triton.jit
 def _augment(
-    wide,
-    width,
-    row_of,
-    potential,
-    free,
-    takes_part,
-    number: tl.constexpr,
-    block: tl.constexpr,
+    wide, width, row_of, row_potential, potential, free, number: tl.constexpr, block: tl.constexpr
 ):
     """Match every free row along a shortest path to a free column.
 
     Distances are of reduced costs, so none is below that of the column scanned last. That is made
-    sure of, where rounding says otherwise: numbers that are not negative are ordered as their bits,
-    and a column that has been scanned never comes nearer.
+    sure of, where rounding says otherwise: numbers that are not negative are ordered as their bits.
     """
     place = tl.arange(0, block)
     start = tl.min(tl.where(free, place, MATCHED), 0)
     while start < MATCHED:
-        # Of the columns; nothing is nearer than one that takes no part, whatever is loaded for it.
-        distance = tl.where(takes_part, float("inf"), float("-inf")).to(number)
-        still_open = tl.full([block], float("inf"), number)  # of columns not scanned yet
+        distance = tl.full([block], float("inf"), number)  # of the columns not scanned yet
+        scanned = tl.full([block], float("inf"), number)  # of the others
         before = tl.full([block], -1, tl.int32)  # the column before, on the path; -1: the start
-        # Of a row and the column that it is matched to, the potentials add up to the cost.
-        own = tl.where(row_of < 0, 0, row_of)
-        of_row = _row(wide, own, width, place) - potential
-        tl.store(_potential_of(wide, own, width), of_row, row_of >= 0)
-        tl.debug_barrier()
+        still_open = potential  # minus infinity closes a column: nothing is near it
+        # Of the row matched to a column; the potentials of the two add up to the cost.
+        of_row = _row(wide, tl.where(row_of < 0, 0, row_of), width, place) - potential
         shortest = tl.full([], 0, number)
-        offset = -tl.load(_potential_of(wide, start, width))
-        costs = tl.load(wide + start * width + place, place < width - 4)
+        offset = -_at(row_potential, place == start)
+        costs = _row(wide, start, width, place)
         j = tl.full([], -1, tl.int32)
         # Free columns come first; the row rides along with the column that it is matched to.
         rank = tl.where(row_of < 0, place, MATCHED + row_of * block + place)
         best = MATCHED + 0 * start
         while best >= MATCHED:
-            through = tl.maximum(costs + (offset - potential), shortest)
+            through = tl.maximum(costs + (offset - still_open), shortest)
             nearer = through < distance
             distance = tl.where(nearer, through, distance)
-            still_open = tl.where(nearer, through, still_open)
             before = tl.where(nearer, j, before)
-            is_least, shortest = _least_of_positive(still_open)
+            is_least, shortest = _least_of_positive(distance)
             best = tl.min(tl.where(is_least, rank, INTEGER_MAX), 0)
-            j = best & (block - 1)
+            j = best % block
             if best >= MATCHED:
                 # Early, and by another turn of the loop than where it is used: all loads are under
                 # way at once, while the column is closed.
-                row = (best - MATCHED) // block
-                costs = tl.load(wide + row * width + place, place < width - 4)
-                offset = shortest - tl.load(_potential_of(wide, row, width))
-                still_open = tl.where(place == j, float("inf"), still_open)
-        scanned = takes_part & (distance < float("inf")) & (still_open == float("inf"))
-        potential = tl.where(scanned, potential - (shortest - distance), potential)
+                costs = _row(wide, (best - MATCHED) // block, width, place)
+                here = place == j
+                offset = shortest - _at(of_row, here)
+                scanned = tl.where(here, shortest, scanned)
+                distance = tl.where(here, float("inf"), distance)
+                still_open = tl.where(here, float("-inf"), still_open)
+        potential = tl.where(scanned < float("inf"), potential - (shortest - scanned), potential)
         while j >= 0:
             previous = _integer_at(before, place == j)
             row = _integer_at(row_of, place == previous)
@@ -275,13 +264,7 @@ def _augment(
 
 @triton.jit
 def _row(wide, row, width, place):
-    return tl.load(wide + row * width + place, place < width - 4, float("inf"))
-
-
-@triton.jit
-def _potential_of(wide, row, width):
-    """Where it is kept."""
-    return wide + row * width + (width - 4)
+    return tl.load(wide + row * width + place, place < width, float("inf"))
 
 
 @triton.jit
@@ -334,6 +317,17 @@ def _ordered(bits):
 @triton.jit
 def _joined(high, low):
     return (high.to(tl.int64) << 32) | (low.to(tl.int64) & 0xFFFFFFFF)
+
+
+@triton.jit
+def _at(x, here):
+    """The number in the one place that is True."""
+    if x.dtype == tl.float32:
+        return _integer_at(x.to(tl.int32, bitcast=True), here).to(tl.float32, bitcast=True)
+    else:  # noqa: RET505
+        bits = x.to(tl.int64, bitcast=True)
+        high = _integer_at((bits >> 32).to(tl.int32), here)
+        return _joined(high, _integer_at(bits.to(tl.int32), here)).to(tl.float64, bitcast=True)
 
 
 @triton.jit
