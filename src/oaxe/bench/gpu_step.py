@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
 from scipy.optimize import linear_sum_assignment
-from torch import Tensor
+from torch import Tensor, nn
 
 from oaxe.bench.device import ceilings, device_clock, peak_gib, require_gpu
 from oaxe.bench.losses import measure, paired_ratios, sentences_of_like_length
@@ -137,8 +138,7 @@ def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[R
     """Forward, loss, backward and Adam; all decoder inputs are masked; dropout 0.1.
 
     Our losses have our layers as well; those of others have PyTorch's. To tell the two apart, OaXE
-    is also measured with PyTorch's layers. To save memory, activations are computed again instead
-    of kept; or there are two batches, as gradients are accumulated, with half of them each.
+    is also measured with PyTorch's layers. And both with layers that keep no activations.
     """
     model = Transformer(
         vocab_size=vocab, **SIZES[size], max_length=256, causal=False, dropout=0.1
@@ -147,19 +147,16 @@ def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[R
     real = target != IGNORED
     source = torch.where(real, target.clamp(min=LENGTH + 1), PAD)
     inputs = torch.where(real, MASK, PAD)
-    # Each shape has its graph: one batch does not run what was compiled, for any shape, for two.
-    forward = torch.compile(model, dynamic=False) if compiled else model
+    kept = torch.compile(model) if compiled else model
+    again = recomputed(model, compiled)
 
-    def step(
-        loss: Loss, batches: int = 1, own_layers: bool = False, recompute: bool = False
-    ) -> None:
-        attention.KERNELS, model.recompute = own_layers, recompute
+    def step(loss: Loss, own_layers: bool = False, forward: Callable[..., Any] = kept) -> None:
+        attention.KERNELS = own_layers
         optimizer.zero_grad()
-        for some in zip(*(x.chunk(batches) for x in (source, inputs, real, target)), strict=True):
-            with torch.autocast("cuda", torch.bfloat16):
-                hidden, _ = forward(*some[:3])
-                value = loss(hidden, model.output_weight, some[3])
-            (value / batches).backward()  # type: ignore[no-untyped-call]
+        with torch.autocast("cuda", torch.bfloat16):
+            hidden, _ = forward(source, inputs, real)
+            value = loss(hidden, model.output_weight, target)
+        value.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     theirs = {name: partial(step, loss) for name, loss in their_losses(compiled).items()}
@@ -168,12 +165,25 @@ def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[R
         **theirs,
         **ours,
         f"{OAXE}, PyTorch's layers": partial(step, linear_oaxe_loss),
-        f"{OAXE}, recomputed": partial(step, linear_oaxe_loss, own_layers=True, recompute=True),
-        f"{PLAIN}, recomputed": partial(step, plain_xe, recompute=True),
-        f"{OAXE}, 2 batches": partial(step, linear_oaxe_loss, 2, own_layers=True),
-        f"{PLAIN}, 2 batches": partial(step, plain_xe, 2),
+        f"{OAXE}, recomputed": partial(step, linear_oaxe_loss, own_layers=True, forward=again),
+        f"{PLAIN}, recomputed": partial(step, plain_xe, forward=again),
     }
     return runs, flop_of_step(model, target.numel(), vocab, target.shape[1])
+
+
+def recomputed(model: Transformer, compiled: bool) -> Transformer:
+    """The same weights, but layers keep no activations.
+
+    Each is compiled by itself, as `train.compile` does: a compiled model may keep them after all.
+    """
+    other = copy(model)
+    other.recompute = True
+    if compiled:
+        other._modules = dict(model._modules)
+        for name, layers in (("encoder", model.encoder), ("decoder", model.decoder)):
+            each: list[Any] = [torch.compile(layer) for layer in layers]
+            other._modules[name] = nn.ModuleList(each)
+    return other
 
 
 def flop_of_step(model: Transformer, tokens: int, vocab: int, length: int) -> float:

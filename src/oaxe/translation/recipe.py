@@ -146,7 +146,7 @@ PRESETS: dict[str, dict[str, Recipe]] = {
         "tatoeba-en-ja": Recipe(
             at=Stage(3_000, 5e-4, 1_000, every=500, patience=6),
             lm=Stage(2_000, 5e-4, 1_000, every=500, patience=4),
-            cmlm=Stage(4_000, 5e-4, 1_000, every=500, patience=6),
+            cmlm=Stage(4_000, 3e-4, 2_000, every=500, patience=6),
             finetune=Stage(500, 1e-4, 100, every=100, patience=6),
             update_tokens=16_384, lengths=(5, 7, 9, 12),
         ),

@@ -10,9 +10,9 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 2048  # numbers of a program of the forward pass
-COLUMNS = 512  # of one of the backward pass
+COLUMNS = 1024  # of one of the backward pass
 PROGRAMS = 1024  # of the backward pass for each block of columns; every one adds up many rows
-WARPS = 2
+WARPS = 4
 
 
 def forward(x: Tensor) -> Tensor:
