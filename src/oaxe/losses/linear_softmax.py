@@ -216,7 +216,7 @@ class Gradients:
         """``logits`` holds the gradient by now: ``(chunk, vocab)``, of the dtype of hidden."""
         hidden, weight = self.inputs
         torch.mm(logits, weight, out=self.hidden[some])
-        self.weight += _product(logits.T, hidden[some], self.weight.dtype)
+        _add_product(self.weight, logits.T, hidden[some])
         if len(self.bias):
             self.bias += logits.sum(0, dtype=self.bias.dtype)
 
@@ -238,13 +238,12 @@ def _no_gradients(losses: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return losses.new_empty(0), losses.new_empty(0), losses.new_empty(0)
 
 
-def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """``a @ b`` with its sums and its result in the given dtype."""
-    if a.dtype == dtype:
-        return a @ b
-    if a.is_cuda:
-        return torch.mm(a, b, out_dtype=dtype)
-    return a.to(dtype) @ b.to(dtype)
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """``total += a @ b``, added up in the dtype of total."""
+    if a.is_cuda and a.dtype != total.dtype:
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
+    else:
+        total.addmm_(a.to(total.dtype), b.to(total.dtype))
 
 
 def _chunks(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[tuple[slice, Tensor]]:

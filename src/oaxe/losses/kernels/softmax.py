@@ -57,16 +57,14 @@ def _sizes(logits: Tensor) -> tuple[int, int]:
 def _logsumexp_kernel(logits, result, vocab, block: tl.constexpr):
     row = tl.program_id(0)
     logits += row.to(tl.int64) * vocab
-    logsumexp, _ = _logsumexp(logits, vocab, block)
-    tl.store(result + row, logsumexp)
+    tl.store(result + row, _logsumexp(logits, vocab, block))
 
 
 @triton.jit
 def _weigh_kernel(logits, logsumexp, weight, vocab, block: tl.constexpr):
     row = tl.program_id(0)
     logits += row.to(tl.int64) * vocab
-    weight = tl.load(weight + row)
-    _differentiate(logits, vocab, tl.load(logsumexp + row), weight, -1, 0.0, 0.0, block)
+    _differentiate(logits, vocab, tl.load(logsumexp + row), tl.load(weight + row), 0.0, block)
 
 
 @triton.jit(do_not_specialize=["label_smoothing", "least_probability"])
@@ -85,42 +83,59 @@ def _cross_entropy_kernel(
     logits += row.to(tl.int64) * vocab
     word = tl.load(words + row)
     own = tl.load(logits + word).to(tl.float32)
-    logsumexp, mean = _logsumexp(logits, vocab, block)
-    kept = (tl.load(counts + row) != 0) & (tl.exp(own - logsumexp) > least_probability)
+    logsumexp = _logsumexp(logits, vocab, block)
+    probability = tl.exp(own - logsumexp)
+    kept = (tl.load(counts + row) != 0) & (probability > least_probability)
     loss = logsumexp - own
-    loss += tl.where(label_smoothing > 0, label_smoothing * (own - mean), 0.0)  # mean may be -inf
+    if label_smoothing > 0:  # or else the mean may be -inf
+        loss += label_smoothing * (own - _mean(logits, vocab, block))
     tl.store(losses + row, tl.where(kept, loss, 0.0))
     if differentiate:
-        tl.debug_barrier()  # the own logit is read by all before one of them overwrites it
-        weight = tl.where(kept, 1.0, 0.0)
+        tl.debug_barrier()  # all have read the row
         uniform = label_smoothing / vocab
-        _differentiate(logits, vocab, logsumexp, weight, word, 1 - label_smoothing, uniform, block)
+        _differentiate(logits, vocab, logsumexp, kept.to(tl.float32), uniform, block)
+        tl.debug_barrier()  # all have written it
+        own = probability - (1 - label_smoothing) - uniform
+        tl.store(logits + word, own.to(logits.dtype.element_ty), kept)
 
 
 @triton.jit
 def _logsumexp(logits, vocab, block: tl.constexpr):
-    """And the mean, of one row."""
     most = tl.full([], float("-inf"), tl.float32)
     total = tl.full([], 0, tl.float32)  # of exp(logit - most)
-    sum_of_logits = tl.full([], 0, tl.float32)
     for first in range(0, vocab, block):
         v = first + tl.arange(0, block)
         x = tl.load(logits + v, v < vocab, float("-inf")).to(tl.float32)
         before = most
         most = tl.maximum(before, tl.max(x, 0))
         shift = tl.where(most == float("-inf"), 0.0, most)  # so far, all of them are -inf
-        total = total * tl.exp(before - shift) + tl.sum(tl.exp(x - shift), 0)
-        sum_of_logits += tl.sum(tl.where(v < vocab, x, 0.0), 0)
-    return most + tl.log(total), sum_of_logits / vocab
+        total = total * _exp(before - shift) + tl.sum(_exp(x - shift), 0)
+    return most + tl.log(total)
 
 
 @triton.jit
-def _differentiate(logits, vocab, logsumexp, weight, word, certain, uniform, block: tl.constexpr):
-    """Overwrite a row by weight * (softmax - certain at the word - uniform everywhere)."""
+def _mean(logits, vocab, block: tl.constexpr):
+    total = tl.zeros([block], tl.float32)
     for first in range(0, vocab, block):
         v = first + tl.arange(0, block)
-        x = tl.load(logits + v, v < vocab, float("-inf")).to(tl.float32)
-        gradient = tl.exp(x - logsumexp) - tl.where(v == word, certain, 0.0) - uniform
-        # where, not a product with 0: a row that does not count may hold NaN
-        gradient = tl.where(weight == 0, 0.0, weight * gradient)
+        total += tl.load(logits + v, v < vocab, 0).to(tl.float32)
+    return tl.sum(total, 0) / vocab
+
+
+@triton.jit
+def _differentiate(logits, vocab, logsumexp, weight, uniform, block: tl.constexpr):
+    """Overwrite a row by weight * softmax - uniform; where weight is 0, it may hold NaN: by 0."""
+    for first in range(0, vocab, block):
+        v = first + tl.arange(0, block)
+        if weight == 0:
+            gradient = tl.zeros([block], tl.float32)
+        else:
+            x = tl.load(logits + v, v < vocab, float("-inf")).to(tl.float32)
+            gradient = weight * _exp(x - logsumexp) - uniform
         tl.store(logits + v, gradient.to(logits.dtype.element_ty), v < vocab)
+
+
+@triton.jit
+def _exp(x):
+    """One instruction more than a power of two; ``tl.exp`` takes four, for denormal results."""
+    return tl.exp2(x * 1.4426950408889634)

@@ -152,6 +152,6 @@ def _weights(
     score = tl.where(seen, score, float("-inf"))
     highest = tl.max(score, 1)
     highest = tl.where(highest == float("-inf"), 0.0, highest)
-    weight = tl.exp(score - highest[:, None])
+    weight = tl.exp2((score - highest[:, None]) * 1.4426950408889634)  # tl.exp takes longer
     total = tl.sum(weight, 1)
-    return weight / tl.where(total == 0, 1.0, total)[:, None]
+    return weight * (1 / tl.where(total == 0, 1.0, total))[:, None]

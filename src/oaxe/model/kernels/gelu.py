@@ -75,7 +75,8 @@ def _normal(x):
 
     The error function by formula 7.1.26 of Abramowitz and Stegun (1964).
     """
-    t = 1 / (1 + 0.3275911 * 0.7071067811865476 * tl.abs(x))
+    root = tl.rsqrt(1 + 0.3275911 * 0.7071067811865476 * tl.abs(x))
+    t = root * root  # in two instructions; a quotient takes seven
     bell = tl.exp2(-0.7213475204444817 * x * x)  # exp(-x^2 / 2)
     series = 1.421413741 + t * (-1.453152027 + t * 1.061405429)
     series = t * (0.254829592 + t * (-0.284496736 + t * series))
