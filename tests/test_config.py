@@ -80,6 +80,7 @@ def test_all_problems_at_once() -> None:
             {"loss": {"name": "oaxe", "annealing": True}, "train": {"minutes": 1.0}},
             "annealing needs train.epochs or",
         ),
+        ({"optim": {"decay": "linear"}, "train": {"minutes": 1.0}}, "decay linear needs"),
         ({"train": {"steps": 1, "save_every": 0}}, "save_every must be at least 1"),
         ({"loss": None, "optim": 3}, "optim must be a section"),
     ],

@@ -1,4 +1,4 @@
-"""What a run does besides going on: annealing, another run's weights, its checkpoints, its log."""
+"""What a run does besides going on: schedules, another run's weights, its checkpoints, its log."""
 
 import json
 import shutil
@@ -51,6 +51,26 @@ def test_annealing_follows_its_formula(data: Path, tmp_path: Path, by: str) -> N
     if by == "steps":  # they are part of the formula
         with pytest.raises(UserError, match=r"train.steps: 15 there, 16 here"):
             train_small(replace(settings, train=replace(settings.train, steps=16)))
+
+
+@pytest.mark.parametrize("by", ["epochs", "steps"])
+def test_linear_decay_ends_with_the_run(data: Path, tmp_path: Path, by: str) -> None:
+    settings = settings_of(
+        data,
+        tmp_path / "run",
+        optim__lr=1.0e-3,
+        optim__warmup=4,
+        optim__decay="linear",
+        train__steps=10 if by == "steps" else 0,
+        train__epochs=2 if by == "epochs" else 0,  # of 5 updates
+        train__log_every=1,
+    )
+    train_small(settings)
+    rates = [record["lr"] for record in metrics(tmp_path / "run") if record["what"] == "train"]
+    assert rates[3:] == pytest.approx([1e-3 * left / 7 for left in (7, 6, 5, 4, 3, 2, 1)])
+    if by == "steps":
+        with pytest.raises(UserError, match=r"train.steps: 10 there, 11 here"):
+            train_small(replace(settings, train=replace(settings.train, steps=11)))
 
 
 def test_init_from(data: Path, tmp_path: Path) -> None:

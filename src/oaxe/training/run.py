@@ -207,7 +207,8 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
     now = to_mapping(settings)
     if path.exists():
         before, after = flatten(to_mapping(load(Settings, path))), flatten(now)
-        may_change = MAY_CHANGE - ({"train.steps"} if settings.loss.annealing else set())
+        has_end = settings.loss.annealing or settings.optim.decay == "linear"
+        may_change = MAY_CHANGE - ({"train.steps"} if has_end else set())
         changed = [
             f"{name}: {before.get(name)!r} there, {after.get(name)!r} here"
             for name in sorted({*before, *after} - may_change)

@@ -1,12 +1,27 @@
-"""Learning rate: linear warm-up, then inverse square root decay."""
+"""Learning rate: linear warm-up, then inverse square root or linear decay."""
 
 
-def learning_rate(step: int, *, peak: float, warmup: int, start: float = 1e-7) -> float:
+def learning_rate(
+    step: int, *, peak: float, warmup: int, last: int | None = None, start: float = 1e-7
+) -> float:
     """The rate of update ``step``, counted from 1.
 
-    >>> [round(learning_rate(s, peak=4e-4, warmup=100), 6) for s in (1, 50, 100, 400, 1600)]
-    [4e-06, 0.0002, 0.0004, 0.0002, 0.0001]
+    Args:
+        step: the number of the update.
+        peak: the rate at the end of the warm-up.
+        warmup: updates of warm-up.
+        last: None for inverse square root decay; or the last update, behind which the rate of
+            linear decay is zero.
+        start: the rate before the first update.
+
+    Example:
+        >>> [round(learning_rate(s, peak=4e-4, warmup=100), 6) for s in (1, 50, 100, 400, 1600)]
+        [4e-06, 0.0002, 0.0004, 0.0002, 0.0001]
+        >>> [round(learning_rate(s, peak=4e-4, warmup=100, last=499), 6) for s in (100, 300, 499)]
+        [0.0004, 0.0002, 1e-06]
     """
     if step < warmup:
         return start + (peak - start) * step / warmup
-    return float(peak * (max(warmup, 1) / step) ** 0.5)
+    if last is None:
+        return float(peak * (max(warmup, 1) / step) ** 0.5)
+    return peak * max(last + 1 - step, 0) / max(last + 1 - warmup, 1)

@@ -61,7 +61,10 @@ class LossSettings:
 @dataclass(frozen=True)
 class OptimSettings:
     lr: float = option(5e-4, "peak learning rate")
-    warmup: int = option(10_000, "updates of linear warm-up, then inverse square root decay")
+    warmup: int = option(10_000, "updates of linear warm-up, before decay")
+    decay: Literal["inverse-sqrt", "linear"] = option(
+        "inverse-sqrt", "linear: to zero at the end of train.epochs or train.steps"
+    )
     betas: tuple[float, float] = option((0.9, 0.999), "Adam")
     eps: float = option(1e-6, "Adam")
     weight_decay: float = option(0.01, "decoupled, as in AdamW")
@@ -143,8 +146,11 @@ class Settings:
             )
         if loss.truncation and loss.name != "oaxe":
             problems.append(f"loss.truncation belongs to oaxe, the loss is {loss.name}")
-        if loss.annealing and not (limits.epochs or limits.steps):
-            problems.append("loss.annealing needs train.epochs or train.steps")
+        if not (limits.epochs or limits.steps):
+            if loss.annealing:
+                problems.append("loss.annealing needs train.epochs or train.steps")
+            if self.optim.decay == "linear":
+                problems.append("optim.decay linear needs train.epochs or train.steps")
         if loss.annealing and loss.name not in ("oaxe", "axe"):
             problems.append(f"loss.annealing belongs to oaxe and axe, the loss is {loss.name}")
         if not (limits.steps or limits.epochs or limits.minutes):

@@ -235,7 +235,8 @@ class Trainer:
         self._sums += sums
         self._unchecked.append((step, indices_of(update), total))
         optim = settings.optim
-        lr = learning_rate(step, peak=optim.lr, warmup=optim.warmup)
+        last = self._last_update(update.n_updates) if optim.decay == "linear" else None
+        lr = learning_rate(step, peak=optim.lr, warmup=optim.warmup, last=last)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         if optim.clip:
@@ -248,11 +249,15 @@ class Trainer:
         return make_example(batch.source, batch.target, model.kind, inputs, model.upsample)
 
     def _xe_weight(self, epoch: float, updates_an_epoch: int) -> float:
-        loss, limits = self.settings.loss, self.settings.train
+        loss = self.settings.loss
         if not loss.annealing:
             return 0.0
-        epochs = min(n for n in (limits.epochs, limits.steps / updates_an_epoch) if n)
+        epochs = self._last_update(updates_an_epoch) / updates_an_epoch
         return annealed_weight(epoch, epochs, loss.annealing_c, loss.annealing_lambda)
+
+    def _last_update(self, updates_an_epoch: int) -> int:
+        limits = self.settings.train
+        return min(n for n in (limits.steps, limits.epochs * updates_an_epoch) if n)
 
     def autocast(self) -> AbstractContextManager[Any]:
         wanted = self.settings.train.precision == "bf16"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oaxe.config import flatten, to_mapping
+from oaxe.config import build, flatten, to_mapping
 from oaxe.errors import UserError
 from oaxe.text.manifest import MANIFEST
 from oaxe.training.settings import Settings
@@ -107,7 +107,9 @@ class Place:
         result = read_json(self.result(name, seed))
         if not result:
             return []
-        before = comparable(result["settings"])
+        # What could not be set then had what is the default now.
+        known = build(Settings, result["settings"], str(self.result(name, seed)))
+        before = comparable(to_mapping(known))
         now = comparable(to_mapping(self.settings(name, seed)))
         return [
             f"{key} was {before.get(key)}, is {now.get(key)}"

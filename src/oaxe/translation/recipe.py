@@ -28,6 +28,8 @@ class Stage:
     patience: int = 0
     average: int = 5  # best checkpoints
     epochs: int = 0
+    decay: str = "inverse-sqrt"
+    clip: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,12 @@ class Recipe:
                 "max_length": self.max_length,
             },
             "loss": {"name": "xe", **system.loss},
-            "optim": {"lr": stage.lr, "warmup": stage.warmup},
+            "optim": {
+                "lr": stage.lr,
+                "warmup": stage.warmup,
+                "decay": stage.decay,
+                "clip": stage.clip,
+            },
             "validation": {
                 "every": stage.every,
                 "patience": stage.patience,
