@@ -287,16 +287,6 @@ def test_only_what_is_needed_is_planned(everything: Path, sets: Path, tmp_path: 
     assert "at-12-1-seed-1" in jobs_of(tmp_path, sets, "speed")
 
 
-def test_a_cmlm_may_begin_with_the_teacher(sets: Path, tmp_path: Path) -> None:
-    place = place_of(tmp_path, sets, replace(MICRO, cmlm_from_teacher=True))
-    jobs, here = plan(place, ["raw"], 2, 1).jobs, f"{DATASET}/tiny"
-    assert f"{here}/teacher-seed-1" in jobs[f"{here}/cmlm-raw-seed-2"].needs
-    starts = {"cmlm-raw": ("teacher", 1), "oaxe-raw": ("cmlm-raw", 2)}
-    for name, start in starts.items():
-        assert place.settings(name, 2).train.init_from == str(place.run(*start))
-    assert place_of(tmp_path, sets).settings("cmlm", 1).train.init_from is None
-
-
 def test_a_run_that_is_needed_again_is_not_tested_again(
     everything: Path, sets: Path, tmp_path: Path
 ) -> None:
@@ -352,9 +342,6 @@ def test_what_cannot_be_done(
     assert not list(tmp_path.iterdir())  # nothing was begun
     monkeypatch.setitem(PRESETS["tiny"], ANY, replace(MICRO, finetune=replace(SHORT, lr=0.5)))
     with pytest.raises(UserError, match=r"(?s)oaxe-seed-1: optim.lr was 0.002, is 0.5.*--out"):
-        reproduce(everything, sets, "main")
-    monkeypatch.setitem(PRESETS["tiny"], ANY, replace(MICRO, cmlm_from_teacher=True))
-    with pytest.raises(UserError, match=r"cmlm-seed-1: train.init_from was None, is teacher-seed"):
         reproduce(everything, sets, "main")
 
 

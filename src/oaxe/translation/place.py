@@ -84,22 +84,14 @@ class Place:
         run = self.run(system, seed)
         return (run / RESULT).exists() and (run / "model").is_dir()
 
-    def start(self, name: str, seed: int) -> tuple[str, int] | None:
-        """The system, and its seed, whose weights this one begins with."""
-        system = SYSTEMS[name]
-        if system.start is not None:
-            return system.start, seed
-        from_teacher = system.stage == "cmlm" and self.recipe.cmlm_from_teacher
-        return ("teacher", 1) if from_teacher else None
-
     def settings(self, name: str, seed: int) -> Settings:
-        system, start = SYSTEMS[name], self.start(name, seed)
+        system = SYSTEMS[name]
         return self.recipe.settings(
             system,
             run=str(self.run(name, seed)),
             data=str(self.data(system.data)),
             seed=seed,
-            init_from=None if start is None else str(self.run(*start)),
+            init_from=None if system.start is None else str(self.run(system.start, seed)),
         )
 
     def differences(self, name: str, seed: int) -> list[str]:

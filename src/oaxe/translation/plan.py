@@ -33,8 +33,8 @@ class Plan:
 
     def train(self, system: str, seed: int) -> Needs:
         needs = self.data(SYSTEMS[system].data)
-        if start := self.place.start(system, seed):
-            needs |= self.run(*start)
+        if start := SYSTEMS[system].start:
+            needs |= self.run(start, seed)
         work = partial(train_system, self.place, system, seed, self.per_device)
         return self.add(f"{system}-seed-{seed}", work, needs)
 

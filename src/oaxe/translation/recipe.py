@@ -45,7 +45,6 @@ class Recipe:
     size: str = "base"
     teacher: str = "base"
     deep: str = "12-1"
-    cmlm_from_teacher: bool = False  # its weights to begin with, for all seeds; the paper's: random
     dropout: float = 0.3
     max_length: int = 256  # subwords; longer training pairs are dropped
     bf16: bool = True
@@ -160,9 +159,9 @@ PRESETS: dict[str, dict[str, Recipe]] = {
         "europarl-en-de": Recipe(
             at=Stage(4_000, 5e-4, 1_000, every=500, patience=6),
             lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
-            cmlm=Stage(4_000, 5e-4, 1_000, every=500, patience=6),
+            cmlm=Stage(8_000, 5e-4, 2_000, every=1_000, decay="linear", clip=1.0),
             finetune=Stage(600, 1e-4, 100, every=100, patience=6),
-            update_tokens=32_768, batch_tokens=32_768, dropout=0.1, cmlm_from_teacher=True,
+            update_tokens=32_768, batch_tokens=32_768, dropout=0.1,
         ),
     },
     "paper": {

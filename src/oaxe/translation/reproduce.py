@@ -112,10 +112,9 @@ def plan(place: Place, names: Sequence[str], seeds: int, jobs: int) -> Plan:
 
 def check_settings(place: Place, systems: Sequence[str], seeds: int) -> None:
     """Refuse results of another recipe: they would stand beside those of this one."""
-    teacher = ["teacher"] if place.recipe.cmlm_from_teacher else []
     problems = [
         f"  {place.result(system, seed).parent}: {', '.join(found)}"
-        for system in ancestors([*teacher, *systems])
+        for system in ancestors(systems)
         for seed in range(1, seeds + 1)
         if (found := place.differences(system, seed))
     ]
