@@ -81,7 +81,7 @@ def _forward(
     inside = (row < rows)[:, None]
     added = tl.load(update + here, inside, 0).to(tl.float32)
     if drops:
-        added = tl.where(_kept(here, seed, drop), added / (1 - drop), 0.0)
+        added = tl.where(_kept(here, seed, drop), added * (1 / (1 - drop)), 0.0)
     added += tl.load(x + here, inside, 0).to(tl.float32)
     tl.store(total + here, added, inside)
     middle = tl.sum(added, 1) / dim
@@ -131,7 +131,7 @@ def _backward(
         of_total = (incoming - tl.sum(incoming, 1)[:, None] / dim - normal * along) * spread
         tl.store(of_x + here, of_total, inside)
         if drops:
-            of_total = tl.where(_kept(here, seed, drop), of_total / (1 - drop), 0.0)
+            of_total = tl.where(_kept(here, seed, drop), of_total * (1 / (1 - drop)), 0.0)
         tl.store(of_update + here, of_total, inside)
     own = tl.program_id(0) * dim + column
     tl.store(sums + own, of_weight)
@@ -142,9 +142,8 @@ def _backward(
 def _kept(place, seed, drop):
     """False with the probability ``drop``; the same for the same seed and place."""
     number = tl.load(seed)
-    mixed = _mixed(place.to(tl.uint32) ^ number.to(tl.uint32))
-    mixed = _mixed(mixed + (number >> 32).to(tl.uint32))
-    return (mixed >> 8).to(tl.int32).to(tl.float32) >= drop * (1 << 24)
+    bits = (place.to(tl.uint32) ^ number.to(tl.uint32)) + (number >> 32).to(tl.uint32)
+    return _mixed(bits) >= tl.cast(drop * 4294967296.0, tl.uint32)
 
 
 @triton.jit
