@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
@@ -121,7 +122,7 @@ def test_alignment_equals_the_one_in_torch(n: int, m: int, delta: float) -> None
         assert torch.equal(ours.cpu(), theirs)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("vocab", [1, 50, 128, 300])
 def test_rows_of_logits(vocab: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(softmax, "BLOCK", 128)  # several blocks a row
@@ -149,6 +150,21 @@ def test_rows_of_logits(vocab: int, dtype: torch.dtype, monkeypatch: pytest.Monk
         )  # fmt: skip
         torch.testing.assert_close(ours, theirs, **tolerance)
         assert differentiate != torch.equal(ours, logits)
+
+
+def test_rows_of_logits_that_are_not_finite() -> None:
+    """As in PyTorch: a smoothed label has infinite cost where a logit is -inf; NaN stays NaN."""
+    logits = torch.tensor([[1.0, -torch.inf, 2.0], [1.0, torch.nan, 2.0]], device=DEVICE)
+    words = torch.tensor([0, 2], device=DEVICE)
+    expected = F.cross_entropy(logits, words, reduction="none", label_smoothing=0.1)
+    assert expected.isinf().tolist() == [True, False]
+    assert expected.isnan().tolist() == [False, True]
+    for rows in (softmax, softmax_rows):
+        found = rows.cross_entropy(logits, words, words >= 0, 0.1, 0.0, False)
+        torch.testing.assert_close(found, expected, equal_nan=True)
+        given = logits.clone()
+        assert torch.isnan(rows.cross_entropy(given, words, words >= 0, 0.0, 0.15, True)[1])
+        assert given.isfinite().all(1).tolist() == [True, False]
 
 
 def test_rows_that_do_not_count_may_hold_anything() -> None:

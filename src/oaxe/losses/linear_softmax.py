@@ -80,7 +80,7 @@ def _logsumexp(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @_logsumexp.register_fake
 def _(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return at_least_float32(hidden.new_empty(len(hidden)))
+    return at_least_float32(hidden.new_empty(hidden.shape[0]))  # len would fix a dynamic size
 
 
 @torch.library.custom_op("oaxe::linear_logsumexp_backward", mutates_args=())
@@ -177,7 +177,7 @@ def _(
     least_probability: float,
     differentiate: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    losses = at_least_float32(hidden.new_empty(len(hidden)))
+    losses = at_least_float32(hidden.new_empty(hidden.shape[0]))
     gradients = _like_gradients(hidden, weight, bias) if differentiate else _no_gradients(losses)
     return losses.new_empty(()), losses, *gradients
 
@@ -230,7 +230,7 @@ def _like_gradients(
     return (
         hidden.new_empty(hidden.shape),
         of_weight,
-        at_least.new_empty(0 if bias is None else len(bias)),
+        at_least.new_empty(0 if bias is None else bias.shape[0]),
     )
 
 

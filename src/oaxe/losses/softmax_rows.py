@@ -37,7 +37,7 @@ def cross_entropy(
     losses = -own
     if label_smoothing > 0:
         losses = torch.lerp(losses, -log_probs.mean(dim=1), label_smoothing)
-    kept = counts & (own.exp() > least_probability)
+    kept = counts & ~(own.exp() <= least_probability)  # NaN is kept, and seen
     if differentiate:
         gradient = log_probs.exp_() - label_smoothing / logits.shape[1]
         certain = gradient.new_full((len(words), 1), label_smoothing - 1)

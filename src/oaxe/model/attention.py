@@ -13,6 +13,7 @@ except ImportError:  # no Triton
 
 
 KERNELS = True  # False: PyTorch's own layers everywhere, to compare with
+LARGE = 2_048  # places; for fewer, launching a kernel takes more time than it saves
 
 
 def attention(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
@@ -56,8 +57,8 @@ def _is_short(query: Tensor, key_value: Tensor) -> bool:
 
 
 def is_large(x: Tensor) -> bool:
-    """``x (batch, length, ...)``; for less, launching a kernel takes more time than it saves."""
-    return KERNELS and x.shape[0] * x.shape[1] >= 2_048
+    """``x (batch, length, ...)``"""
+    return KERNELS and x.shape[0] * x.shape[1] >= LARGE
 
 
 # Registered operators, so that torch.compile takes each as one opaque call.

@@ -28,7 +28,7 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return F.gelu(F.linear(x, weight, bias))
     rows = x.reshape(-1, x.shape[-1])
     out: Tensor = _linear_gelu(rows, weight.to(x.dtype), bias.to(x.dtype))[0]
-    return out.view(*x.shape[:-1], len(weight))
+    return out.view(*x.shape[:-1], weight.shape[0])
 
 
 def _is_fused(x: Tensor) -> bool:
@@ -45,7 +45,8 @@ def _linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tenso
 
 @_linear_gelu.register_fake
 def _(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    out, inner = (x.new_empty(len(x), len(weight)) for _ in range(2))
+    shape = x.shape[0], weight.shape[0]  # len would fix a dynamic size
+    out, inner = (x.new_empty(shape) for _ in range(2))
     return out, inner
 
 
@@ -59,7 +60,7 @@ def _backward(
 
 @_backward.register_fake
 def _(gradient: Tensor, x: Tensor, weight: Tensor, inner: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(len(weight))
+    return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape[0])
 
 
 def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:

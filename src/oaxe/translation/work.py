@@ -145,7 +145,6 @@ def train_system(place: Place, name: str, seed: int, jobs: int, console: Console
         "preset": place.preset,
         "seed": seed,
         "trained_on": system.data,
-        "started_from": system.start,
         "settings": to_mapping(settings),
         "recipe": asdict(place.recipe),
         "environment": environment(),

@@ -85,7 +85,8 @@ def _cross_entropy_kernel(
     own = tl.load(logits + word).to(tl.float32)
     logsumexp = _logsumexp(logits, vocab, block)
     probability = tl.exp(own - logsumexp)
-    kept = (tl.load(counts + row) != 0) & (probability > least_probability)
+    too_little = probability <= least_probability  # NaN is kept, and seen
+    kept = (tl.load(counts + row) != 0) & (too_little == 0)
     loss = logsumexp - own
     if label_smoothing > 0:  # or else the mean may be -inf
         loss += label_smoothing * (own - _mean(logits, vocab, block))

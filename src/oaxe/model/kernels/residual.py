@@ -142,7 +142,8 @@ def _backward(
 def _kept(place, seed, drop):
     """False with the probability ``drop``; the same for the same seed and place."""
     number = tl.load(seed)
-    bits = (place.to(tl.uint32) ^ number.to(tl.uint32)) + (number >> 32).to(tl.uint32)
+    factor = _mixed(number.to(tl.uint32) ^ _mixed((number >> 32).to(tl.uint32)))
+    bits = place.to(tl.uint32) * (factor | 1) + _mixed(factor + 1)
     return _mixed(bits) >= tl.cast(drop * 4294967296.0, tl.uint32)
 
 
