@@ -13,11 +13,9 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
 
-from oaxe.config import to_mapping
 from oaxe.decoding.beam import beam_search
 from oaxe.model.transformer import EncoderLayer, Transformer
 from oaxe.text.symbols import PAD
-from oaxe.translation.place import comparable
 from tests.runs import (
     final_tensors,
     make_data,
@@ -144,15 +142,6 @@ def test_a_run_goes_on_with_or_without(data: Path, tmp_path: Path) -> None:
         assert recomputed.call_count == calls
     assert same(final_tensors(run), final_tensors(tmp_path / "never"))
     assert metrics(run) == metrics(tmp_path / "never")
-
-
-def test_results_from_before_the_setting_still_count(data: Path, tmp_path: Path) -> None:
-    with_it, without = (
-        to_mapping(settings_of(data, tmp_path, train__recompute=value)) for value in (True, False)
-    )
-    assert comparable(with_it) == comparable(without)
-    del with_it["train"]["recompute"]
-    assert comparable(with_it) == comparable(without)
 
 
 def test_two_ranks(data: Path, tmp_path: Path) -> None:

@@ -287,6 +287,27 @@ def test_only_what_is_needed_is_planned(everything: Path, sets: Path, tmp_path: 
     assert "at-12-1-seed-1" in jobs_of(tmp_path, sets, "speed")
 
 
+def test_tables_need_results_alone(everything: Path, sets: Path, tmp_path: Path) -> None:
+    """No data, no runs, no test sets: as they are published."""
+    results = Path(DATASET) / "tiny/results"
+    shutil.copytree(everything / results, tmp_path / results, ignore=lambda *_: {"gold"})
+    reproduce(tmp_path, sets, "main")
+    assert (tmp_path / "main.md").read_text() == (everything / "main.md").read_text()
+
+
+def test_published_results_are_those_of_the_recipes() -> None:
+    """Also where a setting has come since, which then had its default."""
+    published = Path(__file__).parents[1] / "docs/results/translation"
+    paths = list(published.glob("*/small/results/*/result.json"))
+    assert len(paths) >= 28
+    for path in paths:
+        result = json.loads(path.read_text())
+        recipe = recipe_of("small", result["dataset"])
+        place = Place(result["dataset"], "small", recipe, published, published)
+        assert place.result(result["system"], result["seed"]) == path
+        assert place.differences(result["system"], result["seed"]) == []
+
+
 def test_a_run_that_is_needed_again_is_not_tested_again(
     everything: Path, sets: Path, tmp_path: Path
 ) -> None:

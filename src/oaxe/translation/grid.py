@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Points = list[tuple[float | None, float]]
-FORMS = {"repetition": ".2f", "ncm": ".2f"}  # of measures; every other has one digit
+FORMS = {
+    "repetition": ".2f",
+    "ncm": ".2f",
+    "brevity": ".2f",
+}  # of measures; every other has one digit
 
 
 class Filled(NamedTuple):

@@ -72,6 +72,7 @@ VALID = (Column("BLEU", "valid_bleu"),)
 BLEU = (
     Column("BLEU", "bleu"),
     Column("p", "bleu", kind="p", is_minor=True),
+    Column("brevity penalty", "brevity", is_minor=True),
     Column("repeats kept", "bleu_without", is_minor=True),
 )
 OAXE = ("cmlm", "oaxe-untruncated", "oaxe")

@@ -148,7 +148,7 @@ def train_system(place: Place, name: str, seed: int, jobs: int, console: Console
         "settings": to_mapping(settings),
         "recipe": asdict(place.recipe),
         "environment": environment(),
-        "training": trained | speed_of(Path(settings.run)) | {"processes_on_device": jobs},
+        "training": trained | progress_of(Path(settings.run)) | {"processes_on_device": jobs},
         "tests": {} if system.stage == "lm" else score_system(place, name, seed, console),
     }
     path = place.result(name, seed)
@@ -156,11 +156,18 @@ def train_system(place: Place, name: str, seed: int, jobs: int, console: Console
     write_whole(path, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
-def speed_of(run: Path) -> dict[str, Any]:
-    """Target tokens a second, over the records of training."""
-    records = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+def progress_of(run: Path) -> dict[str, Any]:
+    """Target tokens a second, and what was found in each validation."""
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
     found = [record["tokens_per_second"] for record in records if record["what"] == "train"]
-    return {"tokens_per_second": median(found) if found else None}
+    keys = "step", "loss", "bleu", "length_accuracy"
+    validations = [
+        {key: record[key] for key in keys if key in record}
+        for record in records
+        if record["what"] == "valid"
+    ]
+    return {"tokens_per_second": median(found) if found else None, "validations": validations}
 
 
 def score_system(place: Place, name: str, seed: int, console: Console) -> dict[str, Any]:
