@@ -3,8 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.testing import CompileCounter
 
-from oaxe.model.feed_forward import _linear_gelu
+from oaxe.model import feed_forward
+from oaxe.model.feed_forward import _linear_gelu, linear_gelu
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
 
@@ -44,3 +46,16 @@ def test_operator_is_linear_then_gelu(rows: int, monkeypatch: pytest.MonkeyPatch
     found = torch.autograd.grad(out, given, gradient.float().to(DEVICE))
     for ours, theirs in zip(found, gradients, strict=True):
         torch.testing.assert_close(ours.cpu().double(), theirs, atol=1e-3, rtol=1e-3)
+
+
+def test_one_graph_for_all_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_forward, "_is_fused", lambda x: True)
+    counter = CompileCounter()
+    compiled = torch.compile(linear_gelu, backend=counter, dynamic=True)
+    weight, bias = torch.randn(16, 8, device=DEVICE), torch.randn(16, device=DEVICE)
+    for length in (3, 5, 9):
+        x = torch.randn(2, length, 8, device=DEVICE)
+        torch.testing.assert_close(
+            compiled(x, weight, bias), F.gelu(F.linear(x, weight, bias)), atol=1e-4, rtol=1e-4
+        )
+    assert counter.frame_count == 1
