@@ -103,6 +103,13 @@ def test_models_translate_and_all_is_measured(folder: Path, tmp_path: Path) -> N
     assert "AT has no NCM: it chooses word by word" in shown.replace("\n", " ")
 
 
+def test_a_model_of_another_language_is_named(folder: Path) -> None:
+    model = "--model", f"{folder}/at", "--trials", "5", "--lang"
+    warning = "warning: it translates into en, references are de"
+    assert warning in run(folder, *model, "de").replace("\n", " ")
+    assert "warning" not in run(folder, *model, "en")
+
+
 def test_files_beside_models(folder: Path, tmp_path: Path) -> None:
     """A file has no NCM and no speed, and that is no error."""
     run(

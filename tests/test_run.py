@@ -83,6 +83,7 @@ def test_init_from(data: Path, tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="is no folder"):
         train_small(start_from("nowhere", "a", data))
+    assert not (tmp_path / "a/config.yaml").exists()  # which would refuse the right one
     (tmp_path / "unfinished").mkdir()
     (tmp_path / "unfinished/config.yaml").touch()
     with pytest.raises(UserError, match="not finished"):

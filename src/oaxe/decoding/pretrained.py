@@ -59,11 +59,15 @@ def load_folder(path: str | Path) -> tuple[Transformer, Path, dict[str, Any]]:
     if (folder / RUN).is_file():  # a training run: its model, once it is finished
         folder /= "model"
         if not folder.is_dir():
+            best = sorted(Path(path).glob("best/step-*"))
+            hint = f"take its newest checkpoint, {best[-1]}" if best else "it has no checkpoint yet"
             raise UserError(
-                f"the run {path} is not finished: it has no folder `model` yet. `oaxe "
-                f"translate` can use one of its best checkpoints: --model {path}/best/step-..."
+                f"the run {path} is not finished: it has no folder `model` yet; {hint}, or let the "
+                "command that began it go on"
             )
     if not folder.is_dir():
+        if folder.parent != Path() and folder.parent.is_dir():
+            raise UserError(f"there is no folder {path}, but there is {folder.parent}")
         folder = _download(str(path))
     config = _read_config(folder)
     for name, expected in config["crc32"].items():

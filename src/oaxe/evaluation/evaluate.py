@@ -143,8 +143,11 @@ def _systems(
         load_model(path, options.device, options.decoding) for _, path in paths[n_files:]
     ]
     for (name, path), translator in zip(paths[n_files:], translators, strict=True):
+        into = translator.languages[1]
         if console is not None:
             console.print(f"{name}: translating {len(gold):,} sentences", highlight=False)
+            if into and gold.language and into != gold.language:
+                console.print(f"warning: it translates into {into}, references are {gold.language}")
         system = translate_system(
             name,
             path,

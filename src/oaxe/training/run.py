@@ -111,12 +111,12 @@ def assemble(settings: Settings, ranks: Ranks, console: Console) -> tuple[Traine
             f"the longest training sentence has {longest} subwords, model.max_length is "
             f"{settings.model.max_length}; raise it, or prepare with a lower length limit"
         )
-    if ranks.is_first:
-        _open_folder(folder, settings, manifest)
     torch.manual_seed(settings.train.seed)
     model = build_model(settings, manifest.vocab_size)
     if settings.train.init_from is not None and not checkpoints(folder / CHECKPOINTS):
         _start_from(model, Path(settings.train.init_from), data / SUBWORDS)
+    if ranks.is_first:  # nothing is left behind by what cannot begin
+        _open_folder(folder, settings, manifest)
     model.to(ranks.device)
     if ranks.is_first:
         console.print(
