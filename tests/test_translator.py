@@ -218,7 +218,7 @@ def test_a_name_that_is_no_folder_is_looked_up_on_the_hub(
     assert found == ours.translate(SENTENCES)
     with pytest.raises(UserError, match=r"no/where is no folder here.*no such repository"):
         Translator.from_pretrained("no/where")
-    with pytest.raises(UserError, match=r"there is no folder .*, but there is"):  # a typing error
+    with pytest.raises(UserError, match=r"there is no folder .*nowhere; give one of"):
         Translator.from_pretrained(tmp_path / "nowhere")
     Translator.from_pretrained(tmp_path)
     assert asked == ["someone/translator", "no/where"]

@@ -67,7 +67,7 @@ def load_folder(path: str | Path) -> tuple[Transformer, Path, dict[str, Any]]:
             )
     if not folder.is_dir():
         if folder.parent != Path() and folder.parent.is_dir():
-            raise UserError(f"there is no folder {path}, but there is {folder.parent}")
+            raise UserError(f"there is no folder {path}; give one of those in {folder.parent}")
         folder = _download(str(path))
     config = _read_config(folder)
     for name, expected in config["crc32"].items():

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Points = list[tuple[float | None, float]]
-FORMS = {
-    "repetition": ".2f",
-    "ncm": ".2f",
-    "brevity": ".2f",
-}  # of measures; every other has one digit
+FORMS = dict.fromkeys(("repetition", "ncm", "brevity"), ".2f")  # others have one digit
 
 
 class Filled(NamedTuple):
