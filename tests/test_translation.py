@@ -283,7 +283,7 @@ def test_only_what_is_needed_is_planned(everything: Path, sets: Path, tmp_path: 
     shutil.rmtree(tmp_path / results / "oaxe-seed-1")
     needed = jobs_of(tmp_path, sets, "main")  # OaXE starts from a run that is gone
     assert needed == {"data", "distilled-data", "cmlm-seed-1", "oaxe-seed-1"}
-    (tmp_path / results / "speed.json").unlink()
+    (tmp_path / results / "speed-cpu.json").unlink()
     assert "at-12-1-seed-1" in jobs_of(tmp_path, sets, "speed")
 
 
@@ -293,6 +293,18 @@ def test_tables_need_results_alone(everything: Path, sets: Path, tmp_path: Path)
     shutil.copytree(everything / results, tmp_path / results, ignore=lambda *_: {"gold"})
     reproduce(tmp_path, sets, "main")
     assert (tmp_path / "main.md").read_text() == (everything / "main.md").read_text()
+
+
+def test_tables_of_what_is_there(everything: Path, sets: Path, tmp_path: Path) -> None:
+    results = Path(DATASET) / "tiny/results"
+    shutil.copytree(everything / results, tmp_path / results)
+    shutil.rmtree(tmp_path / results / "oaxe-truncation-0.25-seed-1")
+    printed = reproduce(tmp_path, sets, "truncation", train=False)
+    assert "not everything is there" in printed
+    before, after = ((o / "truncation.md").read_text() for o in (everything, tmp_path))
+    new = {*after.splitlines()} - {*before.splitlines()}
+    assert [line.split(" | ")[:2] for line in new] == [["| 0.25", "-"]]
+    assert not (tmp_path / DATASET / "tiny/runs").exists()
 
 
 def test_published_results_are_those_of_the_recipes() -> None:

@@ -27,6 +27,9 @@ Preset = Annotated[
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Repetitions of every system.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes a GPU, or on the CPU.")]
+Trains = Annotated[
+    bool, typer.Option("--train/--no-train", help="Or only show the results that are there.")
+]
 
 
 def add_commands(group: typer.Typer) -> None:
@@ -46,6 +49,7 @@ def command(*names: str) -> Callable[..., None]:
         preset: Preset = "tiny",
         seeds: Seeds = 1,
         jobs: Jobs = 1,
+        train: Trains = True,
     ) -> None:
         from rich.console import Console
 
@@ -58,6 +62,7 @@ def command(*names: str) -> Callable[..., None]:
             preset=preset,
             seeds=seeds,
             jobs=jobs,
+            train=train,
             console=Console(),
         )
 

@@ -1,7 +1,7 @@
 """How long, how fast and how large: one table to edit, by preset and data set.
 
 tiny    the first 2,000 pairs, a CPU, minutes: whether everything works; its figures mean nothing
-small   Transformer-base on one GPU, for the data sets that fit there
+small   one GPU, for the data sets that fit there: Transformer-base; small ones for Multi30k
 paper   the paper's own settings (section 4.1), for its own data
 """
 
@@ -138,9 +138,9 @@ PRESETS: dict[str, dict[str, Recipe]] = {
         "multi30k-en-de": Recipe(
             at=Stage(1_750, 5e-4, 1_000, every=250, patience=8),
             lm=Stage(3_000, 5e-4, 1_000, every=250, patience=4),
-            cmlm=Stage(1_500, 5e-4, 1_000, every=250, patience=8),
-            finetune=Stage(600, 1e-4, 200, every=100, patience=8),
-            update_tokens=16_384, lengths=(8, 12, 16, 20),
+            cmlm=Stage(3_000, 1e-3, 1_000, every=500, decay="linear", clip=1.0),
+            finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
+            update_tokens=16_384, size="small", lengths=(8, 12, 16, 20),
         ),
         "tatoeba-en-de": Recipe(
             at=Stage(4_000, 5e-4, 1_000, every=500, patience=6),
@@ -160,7 +160,7 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             at=Stage(4_000, 5e-4, 1_000, every=500, patience=6),
             lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
             cmlm=Stage(8_000, 5e-4, 2_000, every=1_000, decay="linear", clip=1.0),
-            finetune=Stage(600, 1e-4, 100, every=100, patience=6),
+            finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
             update_tokens=32_768, batch_tokens=32_768, dropout=0.1,
         ),
     },

@@ -3,7 +3,7 @@
 results/SYSTEM-seed-N/result.json   of one system, see oaxe.translation.work
 results/significance.json           p-values of pairs of systems
 results/fluency.json                perplexities under the language model
-results/speed.json                  decoding, all systems in turn on one machine
+results/speed-DEVICE.json           decoding on a GPU (cuda) or CPU, all systems in turn
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from oaxe.decoding.lines import load_translator
+from oaxe.decoding.lines import load_translator, usable_device
 from oaxe.environment import environment
 from oaxe.evaluation.evaluate import Options, evaluate
 from oaxe.evaluation.fluency import perplexity
@@ -156,13 +156,15 @@ def measure_fluency(place: Place, systems: Iterable[str], seeds: int, console: C
     write_json(path, known | {"environment": environment()})
 
 
-def lacks_speed(place: Place) -> bool:
-    return not (place.results / "speed.json").exists()
+def speed_path(place: Place) -> Path:
+    """Of the kind of device that this machine has."""
+    return place.results / f"speed-{usable_device(None)}.json"
 
 
 def time_decoding(place: Place, console: Console) -> None:
     """Latency and throughput of seed 1 on this machine, taking turns; remove the file to repeat."""
-    if not lacks_speed(place) or not all(place.has_run(name, 1) for name in TIMED):
+    path = speed_path(place)
+    if path.exists() or not all(place.has_run(name, 1) for name in TIMED):
         return
     console.print("decoding speed: the systems take turns", highlight=False)
     translators = {}
@@ -175,10 +177,11 @@ def time_decoding(place: Place, console: Console) -> None:
             translators[f"{SYSTEMS[name].label}, {how}"] = model
     sources = read_gold(multiref=place.gold / "test.jsonl").sources or []
     recipe = place.recipe
-    found = measure_speed(translators, sources, batch_tokens=recipe.batch_tokens, bf16=recipe.bf16)
+    bf16 = recipe.bf16 and usable_device(None) == "cuda"
+    found = measure_speed(translators, sources, batch_tokens=recipe.batch_tokens, bf16=bf16)
     first = next(iter(found.values()))
     systems = {name: speed | {"speed_up": speed_up(speed, first)} for name, speed in found.items()}
-    write_json(place.results / "speed.json", {"environment": environment(), "systems": systems})
+    write_json(path, {"environment": environment(), "systems": systems})
 
 
 def write_json(path: Path, content: Record) -> None:

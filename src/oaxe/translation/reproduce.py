@@ -24,8 +24,8 @@ from oaxe.translation.recipe import recipe_of
 from oaxe.translation.records import (
     Records,
     lacks_fluency,
-    lacks_speed,
     measure_fluency,
+    speed_path,
     time_decoding,
 )
 from oaxe.translation.speeds import speeds
@@ -45,6 +45,7 @@ def run(
     seeds: int,
     jobs: int,
     console: Console,
+    train: bool = True,
 ) -> None:
     """Train and test what the tables need and is not there yet, then write them.
 
@@ -52,6 +53,7 @@ def run(
         wanted: tables of TABLES, which share what is trained, and the data sets of each.
         folder: that holds data sets.
         jobs: processes a GPU, or on the CPU.
+        train: False to write the tables of what is there.
     """
     if unknown := sorted({*wanted} - {*TABLES}):
         raise UserError(f"there is no table {', '.join(unknown)}; there are {', '.join(TABLES)}")
@@ -59,6 +61,9 @@ def run(
     places = {d: Place(d, preset, recipe_of(preset, d), out, folder) for d in names}
     tables = {d: [name for name in wanted if d in wanted[name]] for d in places}
     plans = [plan(places[d], tables[d], seeds, jobs) for d in places]
+    if not train and any(made.jobs for made in plans):
+        console.print("not everything is there; without --no-train the rest is made")
+        plans = []
     for made in plans:
         if made.jobs and not made.place.is_prepared("raw"):
             training_set(made.place, console)  # what is wrong with it should be known at once
@@ -104,7 +109,7 @@ def plan(place: Place, names: Sequence[str], seeds: int, jobs: int) -> Plan:
                 made.result(system, seed)
     if "fluency" in names and lacks_fluency(place, TABLES["fluency"].systems, seeds):
         made.run("lm", 1)
-    if "speed" in names and lacks_speed(place):
+    if "speed" in names and not speed_path(place).exists():
         for system in TIMED:
             made.run(system, 1)
     return made

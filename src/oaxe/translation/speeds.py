@@ -1,6 +1,7 @@
 """How fast systems train and decode."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from oaxe.evaluation.tables import speed
 from oaxe.tables import NOTHING, Figures
@@ -26,20 +27,26 @@ def speeds(name: str, table: Table, all_records: Sequence[Records]) -> Sheet:
              "seed": seed, **origin(records, row.systems[0], seed, "test")}
             for row in table.rows for seed, result in records.of(row.systems[0]).items()
         ]  # fmt: skip
-        if timed := read_json(records.place.results / "speed.json"):
+        for path in (timings := sorted(records.place.results.glob("speed-*.json"))):
+            timed = read_json(path)
             report = {"systems": {n: {"speed": s} for n, s in timed["systems"].items()}}
             title, head, rows = speed(report)
-            device = timed["environment"]["device"]
+            device = device_of(timed["environment"])
             sheet.tables.append(Figures(f"{dataset}: decoding. {title}, {device}", head, rows))
             sheet.figures += [
                 {"by": "us", "dataset": dataset, "text": "test", "row": row, "column": column,
                  "value": value, "device": device, "commit": timed["environment"]["commit"],
-                 "result": f"{dataset}/{records.place.preset}/results/speed.json"}
+                 "result": f"{dataset}/{records.place.preset}/results/{path.name}"}
                 for row, *values in rows for column, value in zip(head[1:], values, strict=True)
             ]  # fmt: skip
-        else:
+        if not timings:
             sheet.notes.append(f"{dataset}: decoding was not timed")
     return sheet
+
+
+def device_of(environment: Mapping[str, Any]) -> str:
+    processor = f"{environment['processor']}, {environment['threads']} threads"
+    return processor if environment["device"] == "cpu" else str(environment["device"])
 
 
 def training_speed(dataset: str, table: Table, records: Records) -> Figures:

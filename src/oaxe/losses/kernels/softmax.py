@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 8192  # logits that a program holds at a time
-WARPS = 8
+WARPS = 16
 
 
 def logsumexp(logits: Tensor) -> Tensor:

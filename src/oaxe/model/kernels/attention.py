@@ -17,7 +17,7 @@ HEAD_DIMS = (16, 32, 64, 128)
 def attend(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
     """``query (batch, length, heads, dim)``, ``key_value (batch, keys, 2, heads, dim)``."""
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    arguments, options = _arguments(query, key_value, mask, causal)
+    arguments, options = _arguments(query, key_value, mask, causal, scores_per_warp=1024)
     with torch.cuda.device_of(query):
         _forward[(query.shape[0] * query.shape[2],)](*arguments, out, **options)
     return out
@@ -29,7 +29,7 @@ def differentiate(
     """Gradients of query and key_value, from that of the output."""
     of_query = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     of_key_value = torch.empty(key_value.shape, dtype=query.dtype, device=query.device)
-    arguments, options = _arguments(query, key_value, mask, causal)
+    arguments, options = _arguments(query, key_value, mask, causal, scores_per_warp=512)
     with torch.cuda.device_of(query):
         _backward[(query.shape[0] * query.shape[2],)](
             *arguments, gradient.contiguous(), of_query, of_key_value, **options
@@ -38,7 +38,7 @@ def differentiate(
 
 
 def _arguments(
-    query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool
+    query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool, scores_per_warp: int
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     _, length, heads, dim = query.shape
     keys = key_value.shape[1]
@@ -51,7 +51,7 @@ def _arguments(
         "dim": dim,
         "block": block,
         "key_block": key_block,
-        "num_warps": max(1, min(8, block * key_block // 1024)),
+        "num_warps": max(1, min(8, block * key_block // scores_per_warp)),
     }
 
 

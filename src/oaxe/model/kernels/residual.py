@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 DIMS = (128, 256, 512, 1024)
-PROGRAMS = 2048  # of the backward pass; each adds up gradients of weight and bias for many rows
+PROGRAMS = 1024  # of the backward pass; each adds up gradients of weight and bias for many rows
 NUMBERS = 512  # that a warp holds at a time
 
 
@@ -116,7 +116,7 @@ def _backward(
     factor = tl.load(weight + column).to(tl.float32)[None, :]
     of_weight = tl.zeros([dim], tl.float32)
     of_bias = tl.zeros([dim], tl.float32)
-    for first in range(tl.program_id(0) * block, rows, programs * block):
+    for first in tl.range(tl.program_id(0) * block, rows, programs * block, num_stages=4):
         row = first + tl.arange(0, block)
         here = row[:, None].to(tl.int64) * dim + column[None, :]
         inside = (row < rows)[:, None]
