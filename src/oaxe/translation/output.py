@@ -31,7 +31,7 @@ def write_sheet(
     for path, (_, figure) in zip(pictures, sheet.pictures, strict=True):
         with appears_whole(out / path) as file:
             figure.savefig(file, format="png", dpi=150, bbox_inches="tight")
-    notes = [about.about, *sheet.notes, *presets(all_records)]
+    notes = [about.about, *sheet.notes, *presets(about, all_records)]
     text = [
         f"# {title}\n",
         *(f"{note}\n" for note in notes),
@@ -55,14 +55,16 @@ def write_sheet(
     write_whole(out / f"{name}.html", page(title, "\n".join(body), STYLE))
 
 
-def presets(all_records: Sequence[Records]) -> list[str]:
+def presets(about: Table, all_records: Sequence[Records]) -> list[str]:
     """What a reader must know of the figures."""
     found = {records.place.preset for records in all_records}
-    seeds = len(all_records[0].seeds)
-    about = f"Preset {', '.join(sorted(found))}; {seeds} seed{'s' * (seeds > 1)}"
-    spread = ", mean ± standard deviation, p-values of seed 1." if seeds > 1 else "."
+    counts = {len(records.of(name)) for records in all_records for name in about.systems} - {0}
+    fewest, most = min(counts, default=0), max(counts, default=0)
+    seeds = f"{fewest} to {most}" if fewest < most else f"{most}"
+    text = f"Preset {', '.join(sorted(found))}; {seeds} seed{'s' * (most != 1)}"
+    spread = ", mean ± standard deviation, p-values of seed 1." if most > 1 else "."
     tiny = ["The preset tiny shows that everything works; its figures mean nothing."]
-    return [about + spread, *(tiny if "tiny" in found else [])]
+    return [text + spread, *(tiny if "tiny" in found else [])]
 
 
 def origins_of(about: Table, all_records: Sequence[Records]) -> list[tuple[str, dict[str, Any]]]:
