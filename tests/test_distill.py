@@ -367,6 +367,33 @@ def test_what_cannot_be_used(teacher: Path, source: Path, tmp_path: Path) -> Non
     assert "holds another manifest.json" in message(out=make_data(tmp_path / "digits"))
 
 
+def test_a_teacher_of_the_other_direction(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.en", "train.xx", "lines.txt"):
+        Path(name).write_text("".join(f"{line}\n" for line in text(50)))
+    for source, target in (("xx", "en"), ("en", "yy"), ("en", "xx")):
+        ok("prepare", f"{source}-{target}", "--from", source, "--to", target, "--vocab-size", "60",
+           "--train", "train.en", "train.xx")  # fmt: skip
+
+    def distilled(*arguments: str) -> str:
+        return ok("distill", "--teacher", str(teacher), "--out", "out", "--beam", "1", *arguments)
+
+    for arguments, what in {
+        ("--data", "xx-en"): "train.en is xx to en",
+        ("--data", "en-yy"): "train.en is en to yy",
+        ("--source", "train.xx"): r"train.xx is xx to \?",
+        ("--source", "lines.txt", "--valid", "train.xx", "train.en"): "train.xx is xx to en",
+        ("--source", "lines.txt", "--valid", "lines.txt", "train.en"): r"lines.txt is \? to en",
+    }.items():
+        with pytest.raises(UserError, match=f"at translates en to xx, but {what}; give a model"):
+            distilled(*arguments)
+        assert not Path("out").exists()
+    assert "50 lines in out" in distilled("--data", "en-xx", "--valid", "train.en", "lines.txt")
+    assert "already done" in distilled("--source", "train.en", "--valid", "train.en", "lines.txt")
+
+
 def test_the_training_source_moves_with_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

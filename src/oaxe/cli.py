@@ -220,11 +220,13 @@ def distill(
         raise typer.BadParameter("give either --source or --data")
 
     from oaxe.distillation.distill import distill, training_source
+    from oaxe.text.manifest import read_manifest
 
     finished = distill(
         out,
         teacher=teacher,
         source=training_source(data) if data else source,  # type: ignore[arg-type]
+        languages=read_manifest(data).languages if data else None,
         beam=beam,
         length_penalty=length_penalty,
         batch_tokens=batch_tokens,
