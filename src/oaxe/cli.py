@@ -77,8 +77,7 @@ def prepare(
     ] = False,
 ) -> None:
     """Parallel text to subwords in a folder that `oaxe train` reads."""
-    from rich.console import Console
-
+    from oaxe.console import new_console
     from oaxe.text.prepare import prepare
 
     prepare(
@@ -96,7 +95,7 @@ def prepare(
         subwords=subwords,
         seed=seed,
         overwrite=overwrite,
-        console=Console(),
+        console=new_console(),
     )
 
 
@@ -129,8 +128,7 @@ def translate(
     """Translate a file, standard input, or what you type."""
     import sys
 
-    from rich.console import Console
-
+    from oaxe.console import new_console
     from oaxe.decoding.lines import load_translator, talk, translate_file
 
     given = {
@@ -143,7 +141,7 @@ def translate(
     options = {name: value for name, value in given.items() if value is not None}
     translator = load_translator(model, device)
     if source is None and sys.stdin.isatty() and output is None and not json:
-        talk(translator, Console(), **options)
+        talk(translator, new_console(), **options)
     else:
         translate_file(
             translator,
@@ -173,8 +171,7 @@ def serve(
     What arrives while a batch is translated is the next batch. There is no encryption and no
     password: on anything but your own machine, put a web server in front.
     """
-    from rich.console import Console
-
+    from oaxe.console import new_console
     from oaxe.decoding.lines import load_translator
     from oaxe.serving.server import serve
 
@@ -186,7 +183,7 @@ def serve(
         port=port,
         batch_tokens=batch_tokens,
         bf16=bf16,
-        console=Console(),
+        console=new_console(),
         **{name: value for name, value in given.items() if value is not None},
     )
 
@@ -214,7 +211,7 @@ def distill(
 
     On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe.cli distill ...
     """
-    from rich.console import Console
+    from oaxe.console import new_console
 
     if (source is None) == (data is None):
         raise typer.BadParameter("give either --source or --data")
@@ -233,7 +230,7 @@ def distill(
         bf16=bf16,
         device=device,
         valid=valid,
-        console=Console(),
+        console=new_console(),
     )
     if not finished:
         raise typer.Exit(1)

@@ -18,6 +18,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from oaxe.console import new_console
 from oaxe.errors import UserError
 
 INTERRUPTED = "interrupted"
@@ -117,7 +118,7 @@ def perform(job: Job) -> str:
     with job.log.open("a", encoding="utf-8") as log:
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            job.work(Console(file=log))
+            job.work(new_console(log))
         except (StoppedError, KeyboardInterrupt):
             return INTERRUPTED
         except Exception as error:  # the other jobs go on

@@ -18,9 +18,8 @@ def train(
 
     On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe.cli train config.yaml
     """
-    from rich.console import Console
-
     from oaxe.config import load
+    from oaxe.console import new_console
     from oaxe.training.settings import Settings
 
     settings = load(Settings, configuration, changes or [])
@@ -28,7 +27,7 @@ def train(
     from oaxe.training.run import train
     from oaxe.training.trainer import INTERRUPTED
 
-    if train(settings, Console())["stopped"] == INTERRUPTED:
+    if train(settings, new_console())["stopped"] == INTERRUPTED:
         raise typer.Exit(1)
 
 
