@@ -251,6 +251,19 @@ def test_a_signal_stops_it_and_loses_nothing(
     assert files(tmp_path / "out") == files(tmp_path / "once")
 
 
+def test_the_exit_code_of_ctrl_c(
+    teacher: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Translator, "translate", interrupted)
+    arguments = ["--teacher", str(teacher), "--source", str(source), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["distill", *arguments, "--device", "cpu"])
+    assert result.exit_code == 130, result.output
+    assert "interrupted; the same command continues from here\n" in result.output
+
+
 def test_a_finished_folder(teacher: Path, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(out, teacher, source)

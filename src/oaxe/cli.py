@@ -12,6 +12,7 @@ import typer
 from oaxe import __version__
 from oaxe.bench.commands import bench
 from oaxe.datasets.commands import data
+from oaxe.errors import EXIT_INTERRUPTED, UserError
 from oaxe.evaluation.commands import evaluate
 from oaxe.options import BatchTokens, Beam, Bf16, Device, LengthCandidates, ModelName
 from oaxe.synthetic.commands import demo, synthetic
@@ -233,7 +234,7 @@ def distill(
         console=new_console(),
     )
     if not finished:
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 # In the order of `oaxe --help`.
@@ -255,15 +256,13 @@ def run() -> None:
     """The program: a user's mistake gets its message, our own a traceback."""
     import os
 
-    from oaxe.errors import UserError
-
     # Threads that spin while they wait make a step many times slower on cores that others use too.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         app()
     except UserError as error:
         typer.secho(f"error: {error}", fg="red", err=True)
-        raise SystemExit(1) from None
+        raise SystemExit(error.exit_code) from None
 
 
 if __name__ == "__main__":

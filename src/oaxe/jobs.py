@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from oaxe.console import new_console
-from oaxe.errors import UserError
+from oaxe.errors import EXIT_INTERRUPTED, UserError
 
 INTERRUPTED = "interrupted"
 
@@ -147,7 +147,10 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def what_is_missing(failed: dict[str, str]) -> UserError:
-    return UserError(
+    error = UserError(
         "not everything is there; the same command goes on from here. What happened:\n"
         + "\n".join(f"  {name}: {why}" for name, why in failed.items())
     )
+    if INTERRUPTED in failed.values():
+        error.exit_code = EXIT_INTERRUPTED
+    return error

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from oaxe.errors import EXIT_INTERRUPTED
+
 
 def demo(
     out: Annotated[
@@ -17,7 +19,7 @@ def demo(
     from oaxe.synthetic.demo import run
 
     if not run(out, seed, new_console())["finished"]:
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def synthetic(

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from oaxe.errors import EXIT_INTERRUPTED, UserError
 from oaxe.options import Overrides
 
 config = typer.Typer(help="Look at and check configurations of `oaxe train`.", no_args_is_help=True)
@@ -28,7 +29,7 @@ def train(
     from oaxe.training.trainer import INTERRUPTED
 
     if train(settings, new_console())["stopped"] == INTERRUPTED:
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 @config.command()
@@ -38,7 +39,6 @@ def check(
 ) -> None:
     """Read configurations and report everything that is wrong with them."""
     from oaxe.config import load
-    from oaxe.errors import UserError
     from oaxe.training.settings import Settings
 
     wrong = 0
