@@ -13,5 +13,5 @@ def new_console(file: IO[str] | None = None) -> Console:
     not. COLUMNS, where it is set, is the width of both.
     """
     console = Console(file=file)
-    console.soft_wrap = not console.is_terminal and "COLUMNS" not in os.environ
+    console.soft_wrap = not (console.is_terminal or os.environ.get("COLUMNS"))
     return console
