@@ -251,6 +251,19 @@ def test_a_signal_stops_it_and_loses_nothing(
     assert files(tmp_path / "out") == files(tmp_path / "once")
 
 
+def test_the_exit_code_of_ctrl_c(
+    teacher: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Translator, "translate", interrupted)
+    arguments = ["--teacher", str(teacher), "--source", str(source), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["distill", *arguments, "--device", "cpu"])
+    assert result.exit_code == 130, result.output
+    assert "interrupted; the same command continues from here\n" in result.output
+
+
 def test_a_finished_folder(teacher: Path, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(out, teacher, source)
@@ -365,6 +378,33 @@ def test_what_cannot_be_used(teacher: Path, source: Path, tmp_path: Path) -> Non
     assert "train.xx already, which would be overwritten" in message(out=tmp_path / "own")
     assert (tmp_path / "own/train.xx").read_text() == "mine\n"
     assert "holds another manifest.json" in message(out=make_data(tmp_path / "digits"))
+
+
+def test_a_teacher_of_the_other_direction(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.en", "train.xx", "lines.txt"):
+        Path(name).write_text("".join(f"{line}\n" for line in text(50)))
+    for source, target in (("xx", "en"), ("en", "yy"), ("en", "xx")):
+        ok("prepare", f"{source}-{target}", "--from", source, "--to", target, "--vocab-size", "60",
+           "--train", "train.en", "train.xx")  # fmt: skip
+
+    def distilled(*arguments: str) -> str:
+        return ok("distill", "--teacher", str(teacher), "--out", "out", "--beam", "1", *arguments)
+
+    for arguments, what in {
+        ("--data", "xx-en"): "train.en is xx to en",
+        ("--data", "en-yy"): "train.en is en to yy",
+        ("--source", "train.xx"): r"train.xx is xx to \?",
+        ("--source", "lines.txt", "--valid", "train.xx", "train.en"): "train.xx is xx to en",
+        ("--source", "lines.txt", "--valid", "lines.txt", "train.en"): r"lines.txt is \? to en",
+    }.items():
+        with pytest.raises(UserError, match=f"at translates en to xx, but {what}; give a model"):
+            distilled(*arguments)
+        assert not Path("out").exists()
+    assert "50 lines in out" in distilled("--data", "en-xx", "--valid", "train.en", "lines.txt")
+    assert "already done" in distilled("--source", "train.en", "--valid", "train.en", "lines.txt")
 
 
 def test_the_training_source_moves_with_its_folder(

@@ -163,7 +163,9 @@ def test_sigterm_to_torchrun_stops_all_ranks(data: Path, tmp_path: Path) -> None
         process.send_signal(signal.SIGTERM)
         process.wait(40)  # after 30 seconds, torchrun would kill its ranks
         printed.seek(0)
-        assert "interrupted; the same command continues from here" in printed.read()
+        said = printed.read().splitlines()
+        assert "interrupted; the same command continues from here" in said
+        assert any(line.endswith(f"run {run}") for line in said)  # however long: no terminal
     (newest,) = (run / "checkpoints").iterdir()
     state = json.loads((newest / "state.json").read_text())
     last = json.loads(records.read_text().splitlines()[-1])

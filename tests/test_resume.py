@@ -13,16 +13,22 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from torch import Tensor
+from typer.testing import CliRunner
 
 import oaxe.training.trainer
+from oaxe.cli import app
+from oaxe.config import to_mapping
 from oaxe.errors import UserError
 from oaxe.losses import assignment
+from oaxe.model.transformer import SIZES
 from oaxe.training.objective import Objective
 from oaxe.training.schedule import learning_rate
 from oaxe.training.validation import Validation
 from tests.runs import (
     OAXE,
+    SMALL,
     final_tensors,
     make_data,
     metrics,
@@ -107,13 +113,15 @@ def test_a_signal_from_outside(
     assert_same_end(Path(settings.run), never_stopped)
 
 
-def signals_at(call: int, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, interrupted by SIGTERM in its n-th call."""
+def signals_at(
+    call: int, function: Callable[..., Any], number: int = signal.SIGTERM
+) -> Callable[..., Any]:
+    """The function, interrupted in its n-th call."""
     calls = itertools.count(1)
 
     def wrapped(*arguments: Any, **options: Any) -> Any:
         if next(calls) == call:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
         return function(*arguments, **options)
 
     return wrapped
@@ -151,6 +159,18 @@ def test_a_signal_at_a_moment(
     monkeypatch.undo()
     train_small(settings)
     assert_same_end(Path(settings.run), never_stopped)
+
+
+def test_the_exit_code_of_ctrl_c(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SIZES, "tiny", SMALL)
+    monkeypatch.setattr(Objective, "forward", signals_at(3, Objective.forward, signal.SIGINT))
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(to_mapping(settings_of(data, tmp_path / "run"))))
+    result = CliRunner().invoke(app, ["train", str(config)])
+    assert result.exit_code == 130, result.output
+    assert "interrupted; the same command continues from here\n" in result.output
 
 
 def test_a_damaged_checkpoint_falls_back(data: Path, never_stopped: Path, tmp_path: Path) -> None:

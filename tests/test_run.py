@@ -17,6 +17,8 @@ from oaxe.decoding.lines import load_translator
 from oaxe.errors import UserError
 from oaxe.losses import annealed_weight
 from oaxe.model.transformer import SIZES
+from oaxe.text.manifest import SPLITS
+from oaxe.text.prepare import prepare
 from oaxe.training.log import RunLog
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import Trainer
@@ -101,6 +103,32 @@ def test_init_from(data: Path, tmp_path: Path) -> None:
     (tmp_path / "first").rename(tmp_path / "gone")  # only the beginning needs it
     result, _ = train_small(start_from("first", "second", data, train__steps=2, **changes))
     assert result["step"] == 2
+
+
+@pytest.mark.parametrize("kind", ["nat", "lm"])
+def test_init_from_a_model_of_the_other_direction(kind: str, data: Path, tmp_path: Path) -> None:
+    train_small(settings_of(data, tmp_path / "there", model__kind=kind, train__steps=1))
+    start = {"train__init_from": str(tmp_path / "there"), "model__kind": kind, "train__steps": 1}
+
+    def turned(source: str, target: str) -> Settings:
+        """On the same pairs from right to left, with the same subwords."""
+        folder = tmp_path / f"{source}-{target}"
+        pairs = {s: (data.parent / f"{s}.tgt", data.parent / f"{s}.src") for s in SPLITS[:2]}
+        prepare(
+            folder, source_language=source, target_language=target, train=pairs["train"],
+            valid=pairs["valid"], subwords=data / "subwords.model",
+        )  # fmt: skip
+        return settings_of(folder, tmp_path / f"{source}-{target}-run", **start)
+
+    into = r"\? to aa" if kind == "lm" else "bb to aa"
+    with pytest.raises(
+        UserError, match=rf"there translates aa to bb, but \S+/bb-aa is {into}; give"
+    ):
+        train_small(turned("bb", "aa"))
+    assert not (tmp_path / "bb-aa-run/config.yaml").exists()
+    if kind == "lm":  # which has only one language
+        assert train_small(turned("cc", "bb"))[0]["step"] == 1
+    assert train_small(turned("aa-AA", "bb"))[0]["step"] == 1  # a region is no other language
 
 
 def test_init_from_an_autoregressive_model(data: Path, tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ def test_ctrl_c_leaves_a_report(tmp_path: Path) -> None:
             process.send_signal(signal.SIGINT)
             break
     rest = process.stdout.read()
-    assert process.wait(60) == 1
+    assert process.wait(60) == 130
     assert "Traceback" not in rest
     result = json.loads((tmp_path / "here/result.json").read_text())
     assert not result["finished"]
@@ -359,7 +359,7 @@ def test_reproduce_goes_on_after_ctrl_c(tmp_path: Path) -> None:
         time.sleep(0.2)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
     out, _ = process.communicate(timeout=120)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert "the same command goes on from here" in out
     assert "Traceback" not in out
     assert list(tmp_path.glob("here/cells/*/oaxe-scratch/checkpoints/step-*"))

@@ -12,6 +12,7 @@ import typer
 from oaxe import __version__
 from oaxe.bench.commands import bench
 from oaxe.datasets.commands import data
+from oaxe.errors import EXIT_INTERRUPTED, UserError
 from oaxe.evaluation.commands import evaluate
 from oaxe.options import BatchTokens, Beam, Bf16, Device, LengthCandidates, ModelName
 from oaxe.synthetic.commands import demo, synthetic
@@ -77,8 +78,7 @@ def prepare(
     ] = False,
 ) -> None:
     """Parallel text to subwords in a folder that `oaxe train` reads."""
-    from rich.console import Console
-
+    from oaxe.console import new_console
     from oaxe.text.prepare import prepare
 
     prepare(
@@ -96,7 +96,7 @@ def prepare(
         subwords=subwords,
         seed=seed,
         overwrite=overwrite,
-        console=Console(),
+        console=new_console(),
     )
 
 
@@ -129,8 +129,7 @@ def translate(
     """Translate a file, standard input, or what you type."""
     import sys
 
-    from rich.console import Console
-
+    from oaxe.console import new_console
     from oaxe.decoding.lines import load_translator, talk, translate_file
 
     given = {
@@ -143,7 +142,7 @@ def translate(
     options = {name: value for name, value in given.items() if value is not None}
     translator = load_translator(model, device)
     if source is None and sys.stdin.isatty() and output is None and not json:
-        talk(translator, Console(), **options)
+        talk(translator, new_console(), **options)
     else:
         translate_file(
             translator,
@@ -173,8 +172,7 @@ def serve(
     What arrives while a batch is translated is the next batch. There is no encryption and no
     password: on anything but your own machine, put a web server in front.
     """
-    from rich.console import Console
-
+    from oaxe.console import new_console
     from oaxe.decoding.lines import load_translator
     from oaxe.serving.server import serve
 
@@ -186,7 +184,7 @@ def serve(
         port=port,
         batch_tokens=batch_tokens,
         bf16=bf16,
-        console=Console(),
+        console=new_console(),
         **{name: value for name, value in given.items() if value is not None},
     )
 
@@ -214,27 +212,29 @@ def distill(
 
     On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe.cli distill ...
     """
-    from rich.console import Console
+    from oaxe.console import new_console
 
     if (source is None) == (data is None):
         raise typer.BadParameter("give either --source or --data")
 
     from oaxe.distillation.distill import distill, training_source
+    from oaxe.text.manifest import read_manifest
 
     finished = distill(
         out,
         teacher=teacher,
         source=training_source(data) if data else source,  # type: ignore[arg-type]
+        languages=read_manifest(data).languages if data else None,
         beam=beam,
         length_penalty=length_penalty,
         batch_tokens=batch_tokens,
         bf16=bf16,
         device=device,
         valid=valid,
-        console=Console(),
+        console=new_console(),
     )
     if not finished:
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 # In the order of `oaxe --help`.
@@ -256,15 +256,13 @@ def run() -> None:
     """The program: a user's mistake gets its message, our own a traceback."""
     import os
 
-    from oaxe.errors import UserError
-
     # Threads that spin while they wait make a step many times slower on cores that others use too.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         app()
     except UserError as error:
         typer.secho(f"error: {error}", fg="red", err=True)
-        raise SystemExit(1) from None
+        raise SystemExit(error.exit_code) from None
 
 
 if __name__ == "__main__":

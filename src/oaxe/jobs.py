@@ -18,7 +18,8 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from oaxe.errors import UserError
+from oaxe.console import new_console
+from oaxe.errors import EXIT_INTERRUPTED, UserError
 
 INTERRUPTED = "interrupted"
 
@@ -117,7 +118,7 @@ def perform(job: Job) -> str:
     with job.log.open("a", encoding="utf-8") as log:
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            job.work(Console(file=log))
+            job.work(new_console(log))
         except (StoppedError, KeyboardInterrupt):
             return INTERRUPTED
         except Exception as error:  # the other jobs go on
@@ -146,7 +147,10 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def what_is_missing(failed: dict[str, str]) -> UserError:
-    return UserError(
+    error = UserError(
         "not everything is there; the same command goes on from here. What happened:\n"
         + "\n".join(f"  {name}: {why}" for name, why in failed.items())
     )
+    if INTERRUPTED in failed.values():
+        error.exit_code = EXIT_INTERRUPTED
+    return error

@@ -10,7 +10,7 @@ ModelName = Annotated[
     typer.Option(help="A run, a checkpoint of it (RUN/best/step-...), a model, a hub name."),
 ]
 LengthCandidates = Annotated[
-    int | None, typer.Option(min=1, help="nat: lengths tried for each sentence.")
+    int | None, typer.Option(min=1, help="nat: lengths tried for each sentence; 1 is fastest.")
 ]
 Beam = Annotated[int | None, typer.Option(min=1, help="at: beam width.")]
 BatchTokens = Annotated[int, typer.Option(min=1, help="Size of a batch.")]

@@ -29,7 +29,7 @@ def losses(
 
     Peers: pip install lapx lapjv torch-linear-assignment.
     """
-    from rich.console import Console
+    from oaxe.console import new_console
 
     check_parent(json)
 
@@ -42,7 +42,7 @@ def losses(
         threads=threads,
         seed=seed,
         json_path=json,
-        console=Console(),
+        console=new_console(),
     )
 
 
@@ -53,13 +53,13 @@ def assignment(
     json: JsonPath = None,
 ) -> None:
     """Matching on a GPU: ours, the scipy loop, and peers that are installed."""
-    from rich.console import Console
+    from oaxe.console import new_console
 
     check_parent(json)
 
     from oaxe.bench.gpu_assignment import run
 
-    run(repeats=repeats, seed=seed, json_path=json, console=Console())
+    run(repeats=repeats, seed=seed, json_path=json, console=new_console())
 
 
 @bench.command()
@@ -75,7 +75,7 @@ def step(
     json: JsonPath = None,
 ) -> None:
     """A training step on a GPU in bfloat16: plain cross entropy against our losses."""
-    from rich.console import Console
+    from oaxe.console import new_console
 
     check_parent(json)
 
@@ -89,7 +89,7 @@ def step(
         compiled=compiled,
         seed=seed,
         json_path=json,
-        console=Console(),
+        console=new_console(),
     )
 
 
@@ -106,7 +106,7 @@ def decode(
     json: JsonPath = None,
 ) -> None:
     """All words at once against word by word: latency and throughput with random weights."""
-    from rich.console import Console
+    from oaxe.console import new_console
 
     check_parent(json)
 
@@ -123,7 +123,7 @@ def decode(
         bf16=bf16,
         seed=seed,
         json_path=json,
-        console=Console(),
+        console=new_console(),
     )
 
 
@@ -135,7 +135,7 @@ def training(
     json: JsonPath = None,
 ) -> None:
     """The trainer with its data against a bare loop over batches in memory."""
-    from rich.console import Console
+    from oaxe.console import new_console
 
     check_parent(json)
 
@@ -143,4 +143,4 @@ def training(
     from oaxe.config import load
     from oaxe.training.settings import Settings
 
-    run(load(Settings, configuration, changes or []), updates, json, Console())
+    run(load(Settings, configuration, changes or []), updates, json, new_console())

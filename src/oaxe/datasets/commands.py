@@ -19,9 +19,9 @@ DatasetFolder = Annotated[
 @data.command("list")
 def list_datasets() -> None:
     """Print the names of all data sets, what they are and where they come from."""
-    from rich.console import Console
     from rich.table import Table
 
+    from oaxe.console import new_console
     from oaxe.datasets.catalogue import CATALOGUE
 
     table = Table(box=None, padding=(0, 1))
@@ -32,7 +32,7 @@ def list_datasets() -> None:
         parts = [*(["train"] if entry.archives else []), *entry.test_sets]
         about = f"{entry.about}; {entry.licence}"
         table.add_row(name, entry.pairs, ", ".join(parts) or "nothing", about)
-    Console().print(table)
+    new_console().print(table)
 
 
 @data.command()
@@ -41,11 +41,10 @@ def get(name: DatasetName, folder: DatasetFolder = Path("data/sets")) -> None:
 
     The same command continues a download that was cut short.
     """
-    from rich.console import Console
-
+    from oaxe.console import new_console
     from oaxe.datasets.dataset import dataset
 
-    found = dataset(name, folder, Console())
+    found = dataset(name, folder, new_console())
     prepare_it = found.prepare_command(f"data/{name}")
     typer.echo(prepare_it if found.train else found.evaluate_command())
 
@@ -57,13 +56,12 @@ def prepare_dataset(
     folder: DatasetFolder = Path("data/sets"),
 ) -> None:
     """The same, and then `oaxe prepare` with the settings that suit it."""
-    from rich.console import Console
-
+    from oaxe.console import new_console
     from oaxe.datasets.dataset import dataset
     from oaxe.errors import UserError
     from oaxe.text.prepare import prepare
 
-    found = dataset(name, folder, Console())
+    found = dataset(name, folder, new_console())
     if found.train is None:
         raise UserError(f"{name} is for evaluation: it has nothing to train on")
     prepare(
@@ -75,5 +73,5 @@ def prepare_dataset(
         test=found.test,
         vocab_size=found.vocab_size,
         character_coverage=found.character_coverage,
-        console=Console(),
+        console=new_console(),
     )

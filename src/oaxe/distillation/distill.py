@@ -25,7 +25,7 @@ from oaxe.distillation.folder import VALID, finish, open_folder
 from oaxe.distillation.shards import Shards
 from oaxe.errors import UserError
 from oaxe.files import write_whole
-from oaxe.text.languages import bleu_tokenizer
+from oaxe.text.languages import bleu_tokenizer, check_direction, language_in_name
 from oaxe.text.lines import read_in_chunks, read_parallel
 from oaxe.text.manifest import checksum, read_manifest
 from oaxe.text.prepare import input_checksum
@@ -43,6 +43,7 @@ def distill(
     *,
     teacher: str,
     source: Path,
+    languages: tuple[str, str] | None = None,
     beam: int = 5,
     length_penalty: float = 1.0,
     batch_tokens: int = 16_384,
@@ -61,6 +62,7 @@ def distill(
         out: folder to make, see :mod:`oaxe.distillation.folder`.
         teacher: an autoregressive model, see :func:`oaxe.decoding.lines.load_translator`.
         source: text (plain, ``.gz`` or ``.xz``), a sentence a line. Blank lines stay blank.
+        languages: of the source and of what to make of it; default: as the names of files say.
         beam, length_penalty, batch_tokens, bf16: see :meth:`Translator.translate`.
         device: default: a GPU for each rank, if there are any.
         valid: source and reference that the teacher's BLEU is measured on, before it begins.
@@ -78,6 +80,7 @@ def distill(
     try:
         own = device is None or device == ranks.device.type
         translator = load_teacher(teacher, str(ranks.device) if own else device)
+        check_languages(teacher, translator.languages, source, languages, valid)
         options = {"beam": beam, "length_penalty": float(length_penalty)}
         settings = {
             "teacher": fingerprint(translator),
@@ -159,6 +162,22 @@ def load_teacher(name: str, device: str | None) -> Translator:
             "autoregressive one: train it with model.kind: at"
         )
     return translator
+
+
+def check_languages(
+    teacher: str,
+    its: tuple[str, str],
+    source: Path,
+    languages: tuple[str, str] | None,
+    valid: Pair | None,
+) -> None:
+    """Refuse a teacher of other languages, as far as those of the text are known."""
+    check_direction(
+        f"the teacher {teacher}", its, source, languages or (language_in_name(source, its), "")
+    )
+    if valid:
+        names = [language_in_name(path, its) for path in valid]
+        check_direction(f"the teacher {teacher}", its, valid[0], names)
 
 
 def fingerprint(translator: Translator) -> str:

@@ -79,8 +79,7 @@ def evaluate(
     """Compare systems on a test set: BLEU, chrF, repetition, significance, and more of models."""
     check_parent(json)
 
-    from rich.console import Console
-
+    from oaxe.console import new_console
     from oaxe.evaluation.evaluate import Options, evaluate
     from oaxe.evaluation.gold import read_gold
     from oaxe.evaluation.output import make_folder, write
@@ -113,7 +112,7 @@ def evaluate(
     )
     if out is not None:
         make_folder(out)
-    console = Console()
+    console = new_console()
     report, systems = evaluate(gold, hyp or [], model or [], options, console)
     write(report, systems, json, out)  # before anything that a closed pipe could stop
     show(report, console)

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from oaxe.errors import EXIT_INTERRUPTED
+
 
 def demo(
     out: Annotated[
@@ -13,12 +15,11 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of data and models.")] = 1,
 ) -> None:
     """Watch XE fail and OaXE succeed on numbers in five orders (four minutes on 2 cores)."""
-    from rich.console import Console
-
+    from oaxe.console import new_console
     from oaxe.synthetic.demo import run
 
-    if not run(out, seed, Console())["finished"]:
-        raise typer.Exit(1)
+    if not run(out, seed, new_console())["finished"]:
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 def synthetic(
@@ -44,8 +45,7 @@ def synthetic(
 
     The same command goes on where it was stopped; what is done is not done again.
     """
-    from rich.console import Console
-
+    from oaxe.console import new_console
     from oaxe.synthetic.reproduce import run
 
     run(
@@ -55,5 +55,5 @@ def synthetic(
         jobs=jobs,
         parts=part or (),
         methods=method or (),
-        console=Console(),
+        console=new_console(),
     )

@@ -1,8 +1,9 @@
-"""What depends on the language of a text: how BLEU splits it, and what counts as a word."""
+"""What depends on the language of a text: how BLEU splits it, what is a word, which model fits."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 from oaxe.errors import UserError
 
@@ -18,6 +19,30 @@ def check_code(language: str) -> None:
             f"the language {language!r} is no code of two or three letters; give one such as de, "
             "or zh-CN with a region"
         )
+
+
+def check_direction(model: str, its: Sequence[str], text: Path, texts: Sequence[str]) -> None:
+    """Raises UserError if a model is for other languages than a text, or for the other direction.
+
+    Args:
+        its, texts: source and target language; "" is not known and fits. Regions do not count.
+    """
+    if any(a and b and _main(a) != _main(b) for a, b in zip(its, texts, strict=True)):
+        raise UserError(
+            f"{model} translates {its[0]} to {its[1]}, but {text} is "
+            f"{' to '.join(name or '?' for name in texts)}; give a model for these languages, "
+            "in this direction, or the text that it is for"
+        )
+
+
+def language_in_name(path: Path, known: Sequence[str]) -> str:
+    """Which of the known languages a file is named after, or "".
+
+    Example:
+        >>> language_in_name(Path("train.en.xz"), ("en", "de"))
+        'en'
+    """
+    return next((end[1:] for end in reversed(path.suffixes) if end[1:] in known), "")
 
 
 def bleu_tokenizer(language: str) -> str:

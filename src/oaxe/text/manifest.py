@@ -61,6 +61,10 @@ class Manifest:
     splits: dict[str, Split]
     files: dict[str, Checksum]  # of the files in the folder
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.source_language, self.target_language
+
 
 def split_files(split: str) -> list[str]:
     """Names of the files of a split, tokens and offsets before text."""

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from oaxe.errors import EXIT_INTERRUPTED, UserError
 from oaxe.options import Overrides
 
 config = typer.Typer(help="Look at and check configurations of `oaxe train`.", no_args_is_help=True)
@@ -18,9 +19,8 @@ def train(
 
     On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe.cli train config.yaml
     """
-    from rich.console import Console
-
     from oaxe.config import load
+    from oaxe.console import new_console
     from oaxe.training.settings import Settings
 
     settings = load(Settings, configuration, changes or [])
@@ -28,8 +28,8 @@ def train(
     from oaxe.training.run import train
     from oaxe.training.trainer import INTERRUPTED
 
-    if train(settings, Console())["stopped"] == INTERRUPTED:
-        raise typer.Exit(1)
+    if train(settings, new_console())["stopped"] == INTERRUPTED:
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 @config.command()
@@ -39,7 +39,6 @@ def check(
 ) -> None:
     """Read configurations and report everything that is wrong with them."""
     from oaxe.config import load
-    from oaxe.errors import UserError
     from oaxe.training.settings import Settings
 
     wrong = 0

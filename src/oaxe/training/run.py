@@ -34,6 +34,7 @@ from oaxe.environment import environment
 from oaxe.errors import UserError
 from oaxe.files import write_whole
 from oaxe.model.transformer import SIZES, Size, Transformer
+from oaxe.text.languages import check_direction
 from oaxe.text.manifest import SUBWORDS
 from oaxe.text.subwords import Subwords
 from oaxe.training.checkpoint import (
@@ -114,7 +115,7 @@ def assemble(settings: Settings, ranks: Ranks, console: Console) -> tuple[Traine
     torch.manual_seed(settings.train.seed)
     model = build_model(settings, manifest.vocab_size)
     if settings.train.init_from is not None and not checkpoints(folder / CHECKPOINTS):
-        _start_from(model, Path(settings.train.init_from), data / SUBWORDS)
+        _start_from(model, Path(settings.train.init_from), data, manifest.languages)
     if ranks.is_first:  # nothing is left behind by what cannot begin
         _open_folder(folder, settings, manifest)
     model.to(ranks.device)
@@ -139,7 +140,7 @@ def translator_of(settings: Settings, model: Transformer) -> Translator:
     return Translator(
         model,
         Subwords.load(data / SUBWORDS),
-        languages=(manifest.source_language, manifest.target_language),
+        languages=manifest.languages,
         decoding=decoding_options(settings),
     )
 
@@ -250,10 +251,13 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
         yield
 
 
-def _start_from(model: Transformer, path: Path, subwords: Path) -> None:
+def _start_from(model: Transformer, path: Path, data: Path, languages: tuple[str, str]) -> None:
     if not path.is_dir():
         raise UserError(f"train.init_from {path} is no folder; give one of a run or of a model")
-    found, their_subwords, _ = load_folder(path)
+    found, their_subwords, config = load_folder(path)
+    source = languages[0] if len(model.encoder) else ""  # a language model has none
+    check_direction(f"train.init_from {path}", config["languages"], data, (source, languages[1]))
+    subwords = data / SUBWORDS
     if their_subwords.read_bytes() != subwords.read_bytes():
         raise UserError(
             f"train.init_from {path} was trained with other subwords than {subwords}; prepare "

@@ -51,8 +51,7 @@ def command(*names: str) -> Callable[..., None]:
         jobs: Jobs = 1,
         train: Trains = True,
     ) -> None:
-        from rich.console import Console
-
+        from oaxe.console import new_console
         from oaxe.translation.reproduce import datasets_of, run
 
         run(
@@ -63,7 +62,7 @@ def command(*names: str) -> Callable[..., None]:
             seeds=seeds,
             jobs=jobs,
             train=train,
-            console=Console(),
+            console=new_console(),
         )
 
     return reproduce
