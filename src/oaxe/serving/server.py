@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from html import escape
 from http import HTTPStatus
@@ -38,6 +39,7 @@ class RefusedError(Exception):
 class Handler(BaseHTTPRequestHandler):
     timeout = PATIENCE
     server: "Server"
+    unread = 0  # bytes of a request that was refused
 
     def do_GET(self) -> None:
         if self.path == "/":
@@ -57,6 +59,7 @@ class Handler(BaseHTTPRequestHandler):
             translations = self.server.translate(sentences)
         except RefusedError as error:
             self._refuse(error)
+            self._discard()
         except Exception as error:
             self._refuse(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error}"))
             raise
@@ -73,6 +76,7 @@ class Handler(BaseHTTPRequestHandler):
         if not length.isdecimal():
             raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "say Content-Length")
         if int(length) > LARGEST:
+            self.unread = min(int(length), 16 * LARGEST)
             raise RefusedError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {LARGEST} bytes; send several"
             )
@@ -85,6 +89,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, error: RefusedError) -> None:
         self._send_json(error.status, {"error": str(error)})
+
+    def _discard(self) -> None:
+        """Who is still sending when the connection closes never reads why."""
+        with suppress(OSError):
+            while self.unread and (got := len(self.rfile.read(min(self.unread, LARGEST)))):
+                self.unread -= got
 
     def _send_json(self, status: HTTPStatus, content: dict[str, Any]) -> None:
         text = json.dumps(content, ensure_ascii=False) + "\n"
