@@ -147,8 +147,8 @@ PRESETS: dict[str, dict[str, Recipe]] = {
         "tatoeba-en-de": Recipe(
             at=Stage(4_000, 5e-4, 1_000, every=500, patience=6),
             lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
-            cmlm=Stage(5_000, 7e-4, 1_000, every=500, decay="linear", clip=1.0),
-            finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
+            cmlm=Stage(5_000, 5e-4, 1_000, every=500, patience=6),
+            finetune=Stage(600, 1e-4, 100, every=100, patience=6),
             update_tokens=16_384, lengths=(5, 7, 9, 12),
         ),
         "tatoeba-en-ja": Recipe(
