@@ -157,7 +157,8 @@ class Translator:
         device = self.model.output_weight.device
         decode = beam_search if self.kind == "at" else translate_batch
         was_training = self.model.training
-        self.model.eval()
+        if was_training:  # for one sentence, walking through all modules would show
+            self.model.eval()
         try:
             with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
                 for batch in batches([len(t) for t in tokens], batch_tokens // rows):
@@ -166,7 +167,8 @@ class Translator:
                     for i, of_sentence in zip(batch, hypotheses, strict=True):
                         found[i] = of_sentence
         finally:
-            self.model.train(was_training)
+            if was_training:
+                self.model.train()
         texts = iter(self.subwords.decode([h.tokens for hs in found for h in hs]))
         return [[Translation(next(texts), h.score, h.length, h.tokens) for h in hs] for hs in found]
 

@@ -47,14 +47,15 @@ class Subwords:
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
         """Token ids of each sentence, without BOS and EOS."""
+        if len(sentences) == 1:  # a list starts threads, which takes longer
+            return [self._processor.encode(sentences[0])]
         ids: list[list[int]] = self._processor.encode(list(sentences))
         return ids
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each list of ids; special symbols, UNK among them, leave no trace."""
         words = [[int(i) for i in row if i >= len(SYMBOLS)] for row in ids]
-        texts: list[str] = self._processor.decode(words)
-        return texts
+        return [self._processor.decode_ids(row) for row in words]
 
     def piece(self, token: int) -> str:
         name: str = self._processor.id_to_piece(token)
