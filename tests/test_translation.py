@@ -3,16 +3,10 @@
 import csv
 import io
 import json
-import os
 import random
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,16 +15,11 @@ import numpy as np
 import pytest
 import sacrebleu
 from rich.console import Console
-from typer.testing import CliRunner
 
-from oaxe.cli import app
 from oaxe.errors import UserError
-from oaxe.jobs import Job, run_jobs
 from oaxe.translation import records as records_module
-from oaxe.translation.paper import PAPER
 from oaxe.translation.place import Place
-from oaxe.translation.plan import ancestors
-from oaxe.translation.recipe import ANY, PRESETS, Recipe, Stage, recipe_of
+from oaxe.translation.recipe import ANY, PRESETS, Recipe, Stage
 from oaxe.translation.records import Records
 from oaxe.translation.reproduce import datasets_of, plan, run
 from oaxe.translation.sheet import Block
@@ -227,20 +216,6 @@ def test_the_papers_figures_beside_ours(everything: Path) -> None:
     assert "1.36" in (everything / "speed.md").read_text()
 
 
-def test_every_figure_of_the_paper_has_its_place() -> None:
-    count = 0
-    for name, reported in PAPER.items():
-        keys = {row.key for row in TABLES[name].rows}
-        labels = {column.label for column in TABLES[name].columns}
-        for label, by_row in reported.columns.items():
-            assert label in labels, name
-            assert {*by_row} <= keys, name
-            for values in by_row.values():
-                assert len(values) == len(reported.datasets), name
-                count += sum(number is not None for number in values)
-    assert count == 149
-
-
 def test_a_second_time_nothing_is_done(everything: Path, sets: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in everything.rglob("res*/**/*.*")}
     names = [name for name in TABLES if name != "divergent"]
@@ -307,19 +282,6 @@ def test_tables_of_what_is_there(everything: Path, sets: Path, tmp_path: Path) -
     assert not (tmp_path / DATASET / "tiny/runs").exists()
 
 
-def test_published_results_are_those_of_the_recipes() -> None:
-    """Also where a setting has come since, which then had its default."""
-    published = Path(__file__).parents[1] / "docs/results/translation"
-    paths = list(published.glob("*/small/results/*/result.json"))
-    assert len(paths) >= 28
-    for path in paths:
-        result = json.loads(path.read_text())
-        recipe = recipe_of("small", result["dataset"])
-        place = Place(result["dataset"], "small", recipe, published, published)
-        assert place.result(result["system"], result["seed"]) == path
-        assert place.differences(result["system"], result["seed"]) == []
-
-
 def test_a_run_that_is_needed_again_is_not_tested_again(
     everything: Path, sets: Path, tmp_path: Path
 ) -> None:
@@ -378,21 +340,6 @@ def test_what_cannot_be_done(
         reproduce(everything, sets, "main")
 
 
-def test_recipes_and_systems_fit_together(tmp_path: Path) -> None:
-    """Settings of every system, preset and data set can be built."""
-    count = 0
-    for preset, recipes in PRESETS.items():
-        for dataset in recipes:
-            name = DATASET if dataset == ANY else dataset
-            place = Place(name, preset, recipe_of(preset, name), tmp_path, tmp_path)
-            for system in SYSTEMS:
-                place.settings(system, 1)
-                count += 1
-    assert count == 9 * len(SYSTEMS)
-    used = {name for table in TABLES.values() for name in ancestors(table.systems)}
-    assert used == {*SYSTEMS}
-
-
 def test_more_test_sets(sets: Path, tmp_path: Path) -> None:
     """Other references and other domains, where they are in the folder and go with the model."""
     here = shutil.copytree(sets, tmp_path / "sets")
@@ -432,124 +379,6 @@ def test_more_test_sets(sets: Path, tmp_path: Path) -> None:
     assert away == "europarl-de-en on newstest2014, out of domain"
     wmt = replace(place, dataset="wmt14-en-de")
     assert Block(Records(wmt, 1), "ott2018").label == "wmt14-en-de on ott2018"
-
-
-def test_datasets_of_tables() -> None:
-    assert datasets_of(["divergent"], []) == {"divergent": ["tatoeba-ja-en"]}
-    assert datasets_of(["divergent"], [DATASET]) == {"divergent": [DATASET]}
-    both = [DATASET, "tatoeba-ja-en"]
-    assert datasets_of(list(TABLES), both)["divergent"] == ["tatoeba-ja-en"]
-    assert datasets_of(list(TABLES), both)["main"] == both
-    assert "divergent" not in datasets_of(list(TABLES), [DATASET])
-
-
-def test_help_names_everything() -> None:
-    shown = CliRunner().invoke(app, ["reproduce", "--help"], env={"COLUMNS": "200"}).stdout
-    for name, table in TABLES.items():
-        assert re.search(rf"│ {name} +{re.escape(table.paper)}", shown), name
-    assert re.search(r"│ all ", shown)
-    shown = CliRunner().invoke(app, ["reproduce", "main", "--help"], env={"COLUMNS": "200"}).stdout
-    for option in ("--data", "--folder", "--out", "--preset", "--seeds", "--jobs"):
-        assert option in shown
-
-
-def write_line(path: Path, line: str, console: Console) -> None:
-    console.print(line)
-    with path.open("a") as file:
-        file.write(f"{line}\n")
-
-
-def fail(console: Console) -> None:
-    raise UserError("no luck")
-
-
-def test_jobs_wait_for_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "order"
-    jobs = [
-        Job("c", partial(write_line, path, "c"), tmp_path / "c.txt", frozenset({"a", "b"})),
-        Job("b", partial(write_line, path, "b"), tmp_path / "b.txt", frozenset({"a"})),
-        Job("bad", fail, tmp_path / "bad.txt"),
-        Job("after bad", partial(write_line, path, "x"), tmp_path / "x.txt", frozenset({"bad"})),
-        Job("later", partial(write_line, path, "y"), tmp_path / "y.txt", frozenset({"after bad"})),
-        Job("a", partial(write_line, path, "a"), tmp_path / "a.txt"),
-    ]
-    failed = run_jobs(jobs, 2, Console(file=io.StringIO()))
-    assert lines_of(path) == ["a", "b", "c"]
-    assert failed["bad"].startswith("no luck")
-    assert failed["after bad"] == "needs bad"
-    assert failed["later"] == "needs after bad"
-    assert lines_of(tmp_path / "a.txt") == ["a"]
-    assert run_jobs([], 1, Console(file=io.StringIO())) == {}
-
-
-# One system on raw text, long enough to be interrupted; the same command in every process.
-PROGRAM = """
-import sys
-from dataclasses import replace
-from oaxe import cli
-from oaxe.translation.recipe import ANY, PRESETS
-from oaxe.translation.tables import TABLES, rows
-from tests.test_translation import MICRO, SHORT
-PRESETS["tiny"][ANY] = replace(MICRO, cmlm=replace(SHORT, steps=40))
-TABLES["ncm"] = replace(TABLES["ncm"], rows=rows("cmlm-raw"))
-sys.argv = ["oaxe", "reproduce", "ncm", "--data", "tatoeba-en-de", "--folder", "sets"]
-cli.run()
-"""
-
-
-def start(folder: Path) -> "subprocess.Popen[str]":
-    root = Path(__file__).parent.parent
-    paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], cwd=folder, env=os.environ | {"PYTHONPATH": paths},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    make_sets(folder / "sets")
-    process = start(folder)
-    out, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, out
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("number", "to_all"),
-    [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGKILL, True)],
-    ids=["ctrl-c", "sigterm to the parent alone", "kill -9"],
-)
-def test_it_goes_on(number: int, to_all: bool, undisturbed: Path, tmp_path: Path) -> None:
-    make_sets(tmp_path / "sets")
-    process = start(tmp_path)
-    folder = tmp_path / "runs/reproduce" / DATASET / "tiny"
-    log, deadline = folder / "logs/cmlm-raw-seed-1.txt", time.monotonic() + 60
-    while not (log.exists() and "train: step 10" in log.read_text()):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    if to_all:
-        os.killpg(process.pid, number)
-    else:
-        process.send_signal(number)
-    out, _ = process.communicate(timeout=60)
-    assert "Traceback" not in out
-    if number != signal.SIGKILL:
-        assert process.returncode == 130
-        assert "the same command goes on from here" in out
-        assert list(folder.glob("runs/cmlm-raw-seed-1/checkpoints/step-*"))
-    assert not (folder / "results/cmlm-raw-seed-1").exists()
-    again = start(tmp_path)
-    out, _ = again.communicate(timeout=120)
-    assert again.returncode == 0, out
-    path = Path("runs/reproduce") / DATASET / "tiny/results/cmlm-raw-seed-1"
-    found, expected = (
-        json.loads((where / path / "result.json").read_text())["tests"]["test"]["model"]["crc32"]
-        for where in (tmp_path, undisturbed)
-    )
-    assert found == expected
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")

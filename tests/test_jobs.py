@@ -1,0 +1,39 @@
+"""Processes that wait for each other."""
+
+import io
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from oaxe.errors import UserError
+from oaxe.jobs import Job, run_jobs
+
+
+def write_line(path: Path, line: str, console: Console) -> None:
+    console.print(line)
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+
+
+def fail(console: Console) -> None:
+    raise UserError("no luck")
+
+
+def test_jobs_wait_for_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "order"
+    jobs = [
+        Job("c", partial(write_line, path, "c"), tmp_path / "c.txt", frozenset({"a", "b"})),
+        Job("b", partial(write_line, path, "b"), tmp_path / "b.txt", frozenset({"a"})),
+        Job("bad", fail, tmp_path / "bad.txt"),
+        Job("after bad", partial(write_line, path, "x"), tmp_path / "x.txt", frozenset({"bad"})),
+        Job("later", partial(write_line, path, "y"), tmp_path / "y.txt", frozenset({"after bad"})),
+        Job("a", partial(write_line, path, "a"), tmp_path / "a.txt"),
+    ]
+    failed = run_jobs(jobs, 2, Console(file=io.StringIO()))
+    assert path.read_text().splitlines() == ["a", "b", "c"]
+    assert failed["bad"].startswith("no luck")
+    assert failed["after bad"] == "needs bad"
+    assert failed["later"] == "needs after bad"
+    assert (tmp_path / "a.txt").read_text().splitlines() == ["a"]
+    assert run_jobs([], 1, Console(file=io.StringIO())) == {}
