@@ -16,6 +16,7 @@ from oaxe.bench import decoding as bench_decoding
 from oaxe.bench import losses as bench_losses
 from oaxe.cli import app
 from oaxe.decoding.hypothesis import Hypothesis
+from oaxe.errors import UserError
 from oaxe.model.transformer import SIZES
 
 
@@ -100,8 +101,8 @@ def test_bench_decode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bench_refuses_a_bad_path_before_it_starts(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["bench", "losses", "--json", str(tmp_path / "no" / "f.json")])
-    assert result.exit_code == 2
-    assert "no folder" in result.output
+    assert isinstance(result.exception, UserError)
+    assert "no folder" in str(result.exception)
 
 
 def test_names_and_version_agree_with_the_package() -> None:

@@ -314,6 +314,8 @@ def test_case(tmp_path: Path) -> None:
         ("JA", True, "ja-mecab", "characters"),
         ("ko", False, "char", "words"),
         ("th", False, "char", "characters"),
+        ("jpn", True, "ja-mecab", "characters"),
+        ("x-ja", False, "13a", "words"),
     ],
 )
 def test_languages(
@@ -387,6 +389,8 @@ def test_names() -> None:
         ("--hyp {0}/h --ref {0}/r --lengths ten", "got 'ten'"),
         ("--hyp {0}/h --ref {0}/r --lang german", "'german' is no code .* such as de"),
         ("--hyp {0}/h --ref {0}/r --lang zh-", "'zh-' is no code"),
+        ("--hyp {0}/h --ref {0}/r --json {0}/h", "/h is read, and would be overwritten"),
+        ("--hyp A={0}/h --ref {0}/r --json {0}/r", "/r is read, and would be overwritten"),
         ("--hyp {0}/h --ref {0}/r --out {0}/h/x", r"cannot make the folder .*/h/x: Not a dir"),
     ],
 )  # fmt: skip
@@ -407,3 +411,15 @@ def test_notes(tmp_path: Path) -> None:
     notes = load(tmp_path / "s.json")["notes"]
     assert notes[0] == "BLEU is of characters"
     assert notes[1].startswith("ref looks tokenized, 100 of its lines")
+
+
+@pytest.mark.parametrize(("language", "noted"), [("", True), ("de", True), ("ja", False)])
+def test_text_without_spaces_in_a_language_that_has_them(
+    language: str, noted: bool, tmp_path: Path
+) -> None:
+    ref = write(tmp_path / "ref.txt", ["今日は天気がいい。", "Tom は学校に行った。"])
+    lang = ["--lang", language] if language else []
+    run("--hyp", ref, "--ref", ref, *lang, "--json", tmp_path / "s.json")
+    found = load(tmp_path / "s.json")
+    assert any("give --lang ja, zh or th" in note for note in found["notes"]) == noted
+    assert (found["bleu"]["score"] < 100) == noted

@@ -105,9 +105,22 @@ def test_models_translate_and_all_is_measured(folder: Path, tmp_path: Path) -> N
 
 def test_a_model_of_another_language_is_named(folder: Path) -> None:
     model = "--model", f"{folder}/at", "--trials", "5", "--lang"
-    warning = "warning: it translates into en, references are de"
+    warning = "warning: at translates into en, references are de"
     assert warning in run(folder, *model, "de").replace("\n", " ")
     assert "warning" not in run(folder, *model, "en")
+
+
+def test_the_language_of_the_model(
+    folder: Path, subwords: Subwords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Is that of the references, unless somebody says otherwise."""
+    into_japanese = translator(subwords, "nat")
+    into_japanese.languages = "en", "ja"
+    into_japanese.save_pretrained(tmp_path / "model")
+    json_path = str(tmp_path / "s.json")
+    for given, expected in (([], "ja"), (["--lang", "en"], "en")):
+        run(folder, "--model", str(tmp_path / "model"), "--json", json_path, *given)
+        assert load(tmp_path / "s.json")["language"] == expected
 
 
 def test_files_beside_models(folder: Path, tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ def task(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             path.write_text("".join(" ".join(digits) + "\n" for digits in side))
     prepare(
         folder / "data",
-        source_language="digits",
-        target_language="digits",
+        source_language="x-digits",
+        target_language="x-digits",
         train=files["train"],
         valid=files["valid"],
         test=files["test"],

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "train: {steps: 3}\n"
     )
     pairs = [f"{folder}/{name}" for name in ("train.a", "train.b", "valid.a", "valid.b")]
-    ok("prepare", f"{folder}/data", "--from", "a", "--to", "b", "--vocab-size", "22",
+    ok("prepare", f"{folder}/data", "--from", "aa", "--to", "bb", "--vocab-size", "22",
        "--train", *pairs[:2], "--valid", *pairs[2:])  # fmt: skip
     ok("config", "check", str(configuration))
     ok("train", str(configuration))
@@ -114,12 +114,17 @@ def test_json_lines_hold_all_alternatives(folder: Path) -> None:
 def test_what_is_there_is_not_lost(folder: Path) -> None:
     text = folder / "text.txt"
     text.write_text("1 2\n")
+    output = folder / "out.txt"
+    output.write_text("of before\n")
     with pytest.raises(UserError, match="no option"):
-        ok("translate", "--model", f"{folder}/run", str(text), "-o", str(text), "--beam", "3")
+        ok("translate", "--model", f"{folder}/run", str(text), "-o", str(output), "--beam", "3")
+    assert output.read_text() == "of before\n"
+    with pytest.raises(UserError, match=r"text.txt is read, and would be overwritten"):
+        ok("translate", "--model", f"{folder}/run", str(text), "-o", f"{folder}/./text.txt")
     assert text.read_text() == "1 2\n"
     expected = ok("translate", "--model", f"{folder}/run", stdin="1 2\n")
-    ok("translate", "--model", f"{folder}/run", str(text), "-o", str(text))
-    assert text.read_text() == expected
+    ok("translate", "--model", f"{folder}/run", str(text), "-o", str(output))
+    assert output.read_text() == expected
 
 
 def test_lines_end_at_line_feeds_alone(folder: Path) -> None:
@@ -136,8 +141,8 @@ def test_lines_end_at_line_feeds_alone(folder: Path) -> None:
         (["--model", "{folder}/run", "--beam", "3"], "beam is no option of a model of kind 'nat'"),
         (["--model", "{folder}/run", "{folder}/latin1.txt"], "latin1.txt, line 2 is not UTF-8"),
         (["--model", "{folder}/run", "--device", "abacus"], "--device abacus"),
-        (["--model", "{folder}/run", "-o", "{folder}"], "give a file in a folder that exists"),
-        (["--model", "{folder}/run", "-o", "{folder}/no/x"], "give a file in a folder that exists"),
+        (["--model", "{folder}/run", "-o", "{folder}"], "it is a folder; give a file"),
+        (["--model", "{folder}/run", "-o", "{folder}/no/x"], "there is no folder .*/no; create"),
     ],
 )
 def test_clear_errors(folder: Path, arguments: list[str], message: str) -> None:
@@ -151,5 +156,9 @@ def test_a_run_that_is_not_finished(folder: Path) -> None:
     unfinished = folder / "unfinished"
     unfinished.mkdir(exist_ok=True)
     (unfinished / "config.yaml").write_text("run: x\n")
-    with pytest.raises(UserError, match="not finished"):
+    again = r"unfinished is not finished.*; run the command that began it again, which goes on"
+    with pytest.raises(UserError, match=f"{again}$"):
+        ok("translate", "--model", str(unfinished), stdin="1\n")
+    (unfinished / "best/step-00000010").mkdir(parents=True)
+    with pytest.raises(UserError, match=f"{again}, or take .*best/step-00000010$"):
         ok("translate", "--model", str(unfinished), stdin="1\n")

@@ -238,8 +238,6 @@ def broken(tmp_path: Path, case: str) -> tuple[Path, Path]:
     elif case == "encoding":
         content[6] = "Straße".encode("latin-1")
         bad.write_bytes(b"\n".join(content))
-    elif case == "mark":
-        bad.write_bytes(b"\xef\xbb\xbf" + good.read_bytes())
     elif case == "long line":
         content[2] = b"x" * (lines.LINE_LIMIT + 1)
         bad.write_bytes(b"\n".join(content))
@@ -267,7 +265,6 @@ def broken(tmp_path: Path, case: str) -> tuple[Path, Path]:
         ("longer", r"good has 30 lines, .*bad has 31"),
         ("shorter", r"bad has 29 lines, .*good has 30"),
         ("encoding", r"bad, line 7 is not UTF-8: byte 0xdf at position 4"),
-        ("mark", r"bad, line 1 starts with a byte order mark"),
         ("long line", r"bad, line 3 is longer than 1,048,576 bytes"),
         ("empty", r"bad and .*bad are empty"),
         ("one empty", r"good has 30 lines, .*bad has 0"),
@@ -335,6 +332,37 @@ def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes("one\u2028two\r\nthree\x0bfour\n\nlast".encode())
     (chunk,) = read_parallel(tmp_path / "a", tmp_path / "a")
     assert chunk.sources == ["one\u2028two", "three\x0bfour", "", "last"]
+
+
+def test_what_windows_writes(tmp_path: Path) -> None:
+    """A byte order mark is no text, in front; ends of lines have two bytes."""
+    (tmp_path / "a").write_bytes("\ufeffone\r\n\ufefftwo\r\n".encode())
+    assert lines.read_lines(tmp_path / "a") == ["one", "\ufefftwo"]
+
+
+@pytest.mark.parametrize(
+    ("languages", "names", "message"),
+    [
+        (("aa", "english"), ("a", "b"), "'english' is no code .* x-name"),
+        (
+            ("aa", "bb"),
+            ("train.bb.gz", "train.aa.gz"),
+            r"--valid .*bb\.gz .* swapped.* in aa, comes",
+        ),
+        (("aa", "bb"), ("dev-bb.txt", "aa.txt"), "--valid .* swapped"),
+    ],
+)
+def test_languages_and_the_names_of_files(
+    languages: tuple[str, str], names: tuple[str, str], message: str,
+    tmp_path: Path, files: dict[str, Any],
+) -> None:  # fmt: skip
+    left, right = (write(tmp_path / name, text(5, 9)) for name in names)
+    files |= dict(zip(("source_language", "target_language"), languages, strict=True))
+    with pytest.raises(UserError, match=message):
+        prepare(tmp_path / "out", **files | {"valid": (left, right)})
+    assert not (tmp_path / "out").exists()
+    right_way = {"source_language": "aa", "target_language": "bb", "valid": (right, left)}
+    prepare(tmp_path / "out", **files | right_way)
 
 
 def test_symbols_are_no_text_and_leave_no_trace(tmp_path: Path) -> None:

@@ -55,6 +55,19 @@ def test_annealing_follows_its_formula(data: Path, tmp_path: Path, by: str) -> N
             train_small(replace(settings, train=replace(settings.train, steps=16)))
 
 
+def test_oaxe_that_has_nothing_to_learn_from_is_warned_of(data: Path, tmp_path: Path) -> None:
+    def said(run: str, **changes: Any) -> str:
+        settings = settings_of(data, tmp_path / run, loss__name="oaxe", train__steps=4, **changes)
+        return train_small(settings)[1]
+
+    first, truncated = "OaXE from random weights", "% of the words are truncated"
+    assert said("scratch").count(first) == 1
+    assert said("sure", loss__truncation=0.99).count(truncated) == 1
+    begun = said("begun", train__init_from=str(tmp_path / "scratch"), loss__truncation=1e-9)
+    annealed = said("annealed", loss__annealing=True, loss__truncation=0.99)
+    assert not any(text in said for said in (begun, annealed) for text in (first, truncated))
+
+
 @pytest.mark.parametrize("by", ["epochs", "steps"])
 def test_linear_decay_ends_with_the_run(data: Path, tmp_path: Path, by: str) -> None:
     settings = settings_of(

@@ -255,9 +255,11 @@ app.add_typer(reproduce, name="reproduce")
 def run() -> None:
     """The program: a user's mistake gets its message, our own a traceback."""
     import os
+    import warnings
 
     # Threads that spin while they wait make a step many times slower on cores that others use too.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         app()
     except UserError as error:

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from oaxe.errors import UserError
+
 
 @contextmanager
 def appears_whole(path: Path) -> Iterator[BinaryIO]:
@@ -24,6 +26,19 @@ def appears_whole(path: Path) -> Iterator[BinaryIO]:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+
+
+def check_output(path: Path | None, *inputs: Path | None) -> None:
+    """Before the work, not after it: raises UserError if this cannot be written, or is read."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UserError(f"cannot write {path}: it is a folder; give a file")
+    if not path.parent.is_dir():
+        raise UserError(f"cannot write {path}: there is no folder {path.parent}; create it first")
+    there = [given for given in inputs if given is not None and given.exists()]
+    if path.is_file() and any(path.samefile(given) for given in there):
+        raise UserError(f"{path} is read, and would be overwritten; give the output another name")
 
 
 def write_whole(path: Path, text: str) -> None:

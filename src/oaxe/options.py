@@ -23,9 +23,3 @@ Overrides = Annotated[
 JsonPath = Annotated[
     Path | None, typer.Option(help="Also write the figures to this file.", dir_okay=False)
 ]
-
-
-def check_parent(path: Path | None) -> None:
-    """Before the work, not after it."""
-    if path is not None and not path.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {path.parent}; create it first")

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from oaxe.options import Bf16, Device, JsonPath, Overrides, check_parent
+from oaxe.files import check_output
+from oaxe.options import Bf16, Device, JsonPath, Overrides
 
 bench = typer.Typer(
     help="Measure, all contenders on the same inputs in one run.", no_args_is_help=True
@@ -31,7 +32,7 @@ def losses(
     """
     from oaxe.console import new_console
 
-    check_parent(json)
+    check_output(json)
 
     from oaxe.bench.losses import run
 
@@ -55,7 +56,7 @@ def assignment(
     """Matching on a GPU: ours, the scipy loop, and peers that are installed."""
     from oaxe.console import new_console
 
-    check_parent(json)
+    check_output(json)
 
     from oaxe.bench.gpu_assignment import run
 
@@ -77,7 +78,7 @@ def step(
     """A training step on a GPU in bfloat16: plain cross entropy against our losses."""
     from oaxe.console import new_console
 
-    check_parent(json)
+    check_output(json)
 
     from oaxe.bench.gpu_step import run
 
@@ -108,7 +109,7 @@ def decode(
     """All words at once against word by word: latency and throughput with random weights."""
     from oaxe.console import new_console
 
-    check_parent(json)
+    check_output(json)
 
     from oaxe.bench.decoding import run
     from oaxe.decoding.lines import usable_device
@@ -137,7 +138,7 @@ def training(
     """The trainer with its data against a bare loop over batches in memory."""
     from oaxe.console import new_console
 
-    check_parent(json)
+    check_output(json)
 
     from oaxe.bench.training import run
     from oaxe.config import load

@@ -14,7 +14,7 @@ from rich.progress import track
 from oaxe.decoding.pretrained import RUN
 from oaxe.decoding.translator import Option, Translation, Translator, changed_options
 from oaxe.errors import UserError
-from oaxe.files import appears_whole
+from oaxe.files import appears_whole, check_output
 from oaxe.text.lines import Lines
 
 CHUNK = 10_000  # lines that are sorted by length together
@@ -43,7 +43,10 @@ def usable_device(device: str | None) -> str:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"--device {device} cannot be used here: {error}") from None
+        raise UserError(
+            f"--device {device} cannot be used here ({str(error).splitlines()[0]}); give cpu, or "
+            "cuda where torch finds a GPU, or leave it out"
+        ) from None
     # cuDNN's attention plans anew, for half a second, at every new batch shape.
     torch.backends.cuda.enable_cudnn_sdp(False)
     return device
@@ -65,8 +68,7 @@ def translate_file(
     An output file appears when it is complete; until then it is called ``NAME.part``.
     """
     changed_options(translator.kind, translator.decoding, options)  # before anything is opened
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        raise UserError(f"cannot write {output}: give a file in a folder that exists")
+    check_output(output, source)
     with ExitStack() as stack:
         given = Lines(Path("standard input"), sys.stdin.buffer) if source is None else Lines(source)
         stack.enter_context(given)

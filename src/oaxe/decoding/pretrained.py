@@ -9,6 +9,7 @@ Nothing in it can run code. ``config.json`` is written last: a folder that has i
 
 import json
 import os
+import shutil
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +38,7 @@ def save_folder(
     new = {name: folder / f"{name}.new" for name in FILES}
     save_file(weights, new[WEIGHTS])
     new[SUBWORDS].write_bytes(subwords)
+    shutil.copymode(new[SUBWORDS], new[WEIGHTS])  # safetensors lets nobody else read its file
     config = {
         "format": FORMAT,
         **description,
@@ -60,10 +62,10 @@ def load_folder(path: str | Path) -> tuple[Transformer, Path, dict[str, Any]]:
         folder /= "model"
         if not folder.is_dir():
             best = sorted(Path(path).glob("best/step-*"))
-            hint = f"take its newest checkpoint, {best[-1]}" if best else "it has no checkpoint yet"
+            other = f", or take its newest validated checkpoint, {best[-1]}" if best else ""
             raise UserError(
-                f"the run {path} is not finished: it has no folder `model` yet; {hint}, or let the "
-                "command that began it go on"
+                f"the run {path} is not finished: it has no folder `model` yet; run the command "
+                f"that began it again, which goes on{other}"
             )
     if not folder.is_dir():
         if folder.parent != Path() and folder.parent.is_dir():
@@ -86,7 +88,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(
             f"{folder} holds no translator: it has no {CONFIG}. "
-            "Give a folder that save_pretrained wrote"
+            "Give a run that oaxe train made, or a folder that save_pretrained wrote"
         )
     try:
         config = json.loads(path.read_text(encoding="utf-8"))

@@ -33,6 +33,7 @@ from oaxe.training.interruption import AbandonedError, Interruption
 from oaxe.training.ranks import join, leave
 from oaxe.training.run import locked
 
+POOR = 5.0  # BLEU
 SECONDS_BETWEEN_LOOKS = 0.2  # at what the other processes have done
 
 Pair = tuple[Path, Path]
@@ -213,6 +214,12 @@ def score_teacher(
     console.print(
         f"teacher: BLEU {score:.2f} on {len(sources):,} sentences, {signature}", highlight=False
     )
+    if score < POOR:
+        console.print(
+            "warning: who learns from this will be no better; are the files of --valid in the "
+            "right order, and is the teacher trained to its end?",
+            style="yellow",
+        )
 
 
 def translate_shards(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from oaxe.options import BatchTokens, Beam, Bf16, Device, LengthCandidates, check_parent
+from oaxe.options import BatchTokens, Beam, Bf16, Device, LengthCandidates
 
 
 def evaluate(
@@ -77,14 +77,14 @@ def evaluate(
     bf16: Bf16 = False,
 ) -> None:
     """Compare systems on a test set: BLEU, chrF, repetition, significance, and more of models."""
-    check_parent(json)
-
     from oaxe.console import new_console
     from oaxe.evaluation.evaluate import Options, evaluate
     from oaxe.evaluation.gold import read_gold
     from oaxe.evaluation.output import make_folder, write
     from oaxe.evaluation.scores import lengths_of
+    from oaxe.evaluation.systems import names_and_paths
     from oaxe.evaluation.tables import show
+    from oaxe.files import check_output
 
     given = {"length_candidates": length_candidates, "beam": beam}
     options = Options(
@@ -110,6 +110,7 @@ def evaluate(
         source=source,
         language=lang,
     )
+    check_output(json, *gold.files, *map(Path, names_and_paths(hyp or []).values()))
     if out is not None:
         make_folder(out)
     console = new_console()

@@ -1,7 +1,7 @@
 """One report of one or more systems on one test set: `oaxe evaluate`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from oaxe.evaluation.systems import (
     translate_system,
     weights_checksum,
 )
-from oaxe.text.languages import unit, words
+from oaxe.text.languages import is_unspaced, unit, words
 from oaxe.text.manifest import checksum
 
 FORMAT = 1
@@ -86,6 +86,9 @@ def evaluate(
         raise UserError("--model needs text to translate: give --source, --data or --multiref")
     lm = None if options.lm is None else load_lm(options.lm, options.device)
     systems = _systems(gold, list(paths.items()), len(hypotheses), options, console)
+    into = {s.translator.languages[1] for s in systems if s.translator} - {""}
+    if not gold.language and len(into) == 1:
+        gold = replace(gold, language=into.pop())
     metrics = metrics_for(gold, lowercase=options.lowercase)
     outputs = {system.name: system.output for system in systems}
     tests = paired_test(metrics, outputs, baseline, test=options.test, trials=options.trials)
@@ -147,7 +150,9 @@ def _systems(
         if console is not None:
             console.print(f"{name}: translating {len(gold):,} sentences", highlight=False)
             if into and gold.language and into != gold.language:
-                console.print(f"warning: it translates into {into}, references are {gold.language}")
+                console.print(
+                    f"warning: {name} translates into {into}, references are {gold.language}"
+                )
         system = translate_system(
             name,
             path,
@@ -230,6 +235,11 @@ def _add_speed(
 def _notes(systems: Sequence[System], metrics: Metrics, gold: Gold, options: Options) -> list[str]:
     """What a reader of the figures should know, and why some of them are not there."""
     notes = []
+    if metrics.tokenizer == "13a" and is_unspaced(gold.first):
+        notes.append(
+            "the references are written without spaces, and BLEU takes each line for one word: "
+            "give --lang ja, zh or th"
+        )
     if metrics.tokenizer == "char":
         better = ' ("ja-mecab" needs: pip install "sacrebleu[ja]")' * gold.language.startswith("ja")
         notes.append(f"BLEU is of characters{better}")

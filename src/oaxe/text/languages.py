@@ -10,14 +10,16 @@ from oaxe.errors import UserError
 # sacreBLEU's tokenizers; every other language has mteval's 13a.
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "char", "th": "char"}
 UNSPACED = {"ja", "th", "zh"}
+TWO_LETTERS = {"jpn": "ja", "kor": "ko", "tha": "th", "zho": "zh", "chi": "zh", "cmn": "zh"}
+UNSPACED_SCRIPTS = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]")
 
 
 def check_code(language: str) -> None:
     """Raises UserError for what is no code, such as ``german``, and would be scored like any."""
-    if not re.fullmatch(r"[a-z]{2,3}([-_][a-z0-9]+)*", language, re.IGNORECASE):
+    if not re.fullmatch(r"([a-z]{2,3}|x(?=[-_]))([-_][a-z0-9]+)*", language, re.IGNORECASE):
         raise UserError(
             f"the language {language!r} is no code of two or three letters; give one such as de, "
-            "or zh-CN with a region"
+            "zh-CN with a region, or x-name for what has none"
         )
 
 
@@ -39,10 +41,13 @@ def language_in_name(path: Path, known: Sequence[str]) -> str:
     """Which of the known languages a file is named after, or "".
 
     Example:
-        >>> language_in_name(Path("train.en.xz"), ("en", "de"))
-        'en'
+        >>> names = [Path("train.en.xz"), Path("valid-de.txt"), Path("de.txt"), Path("test.txt")]
+        >>> [language_in_name(name, ("en", "de")) for name in names]
+        ['en', 'de', 'de', '']
     """
-    return next((end[1:] for end in reversed(path.suffixes) if end[1:] in known), "")
+    stem, *ends = path.name.split(".")
+    words = [re.split("[-_]", stem)[-1], *ends]
+    return next((word for word in reversed(words) if word in known), "")
 
 
 def bleu_tokenizer(language: str) -> str:
@@ -55,6 +60,17 @@ def bleu_tokenizer(language: str) -> str:
     if name == "ja-mecab" and not (find_spec("MeCab") and find_spec("ipadic")):
         return "char"
     return name
+
+
+def is_unspaced(texts: Iterable[str]) -> bool:
+    """Whether most of it is written without spaces, as Chinese, Japanese and Thai are.
+
+    Example:
+        >>> is_unspaced(["小さい犬"]), is_unspaced(["a small dog"])
+        (True, False)
+    """
+    text = "".join("".join(texts).split())
+    return len(UNSPACED_SCRIPTS.findall(text)) > len(text) / 2
 
 
 def unit(language: str) -> str:
@@ -79,4 +95,5 @@ def joined(words: Iterable[str], language: str) -> str:
 
 
 def _main(language: str) -> str:
-    return re.split("[-_]", language.lower())[0]
+    code = re.split("[-_]", language.lower())[0]
+    return TWO_LETTERS.get(code, code)

@@ -1,7 +1,8 @@
 """Reading parallel text, plain or compressed, strictly: nothing is mended, nothing is skipped.
 
 A line ends at a line feed, or at a carriage return and a line feed; any other "line break" of
-Unicode is a character of the sentence. Whatever cannot be read is an error with file and line.
+Unicode is a character of the sentence. A byte order mark in front is not part of the text.
+Whatever cannot be read is an error with file and line.
 """
 
 import gzip
@@ -82,18 +83,18 @@ class Lines:
             return None
         self.number += 1
         line = self._whole.popleft().removesuffix(b"\r")
+        if self.number == 1:
+            line = line.removeprefix(BYTE_ORDER_MARK)
         if len(line) > LINE_LIMIT:
             raise self._error(
                 f"is longer than {LINE_LIMIT:,} bytes; the file needs one sentence a line"
             )
-        if self.number == 1 and line.startswith(BYTE_ORDER_MARK):
-            raise self._error("starts with a byte order mark; save the file as UTF-8 without it")
         try:
             return line.decode()
         except UnicodeDecodeError as error:
             raise self._error(
                 f"is not UTF-8: byte {line[error.start]:#04x} at position {error.start}; "
-                "convert the file (iconv -t UTF-8) or correct the line, in both files alike"
+                "convert the file (iconv -f ITS-ENCODING -t UTF-8), or correct the line"
             ) from error
 
     def comes_within(self, seconds: float) -> bool:

@@ -18,6 +18,7 @@ from rich.progress import Progress
 from oaxe.errors import UserError
 from oaxe.text.duplicates import Duplicates
 from oaxe.text.encode import describe, encode_split
+from oaxe.text.languages import check_code, language_in_name
 from oaxe.text.lines import read_parallel
 from oaxe.text.manifest import (
     FORMAT,
@@ -93,6 +94,7 @@ def prepare(
     console = console or Console(quiet=True)
     given = zip(SPLITS, (train, valid, test), strict=True)
     pairs = {split: pair for split, pair in given if pair is not None}
+    check_languages(source_language, target_language, pairs)
     inputs = {
         f"{split}.{side}": input_checksum(path)
         for split, pair in pairs.items()
@@ -186,6 +188,19 @@ def check_options(
         wrong.append(f"the ratio limit is {max_ratio}; it must be 1 or more, or none")
     if wrong:
         raise UserError("; ".join(wrong))
+
+
+def check_languages(source: str, target: str, pairs: dict[str, Pair]) -> None:
+    """Raises UserError for what is no code, and for files whose names say that they are swapped."""
+    for language in (source, target):
+        check_code(language)
+    for split, pair in pairs.items():
+        names = [language_in_name(path, (source, target)) for path in pair]
+        if source != target and names == [target, source]:
+            raise UserError(
+                f"--{split} {pair[0]} {pair[1]} are swapped, by their names: the text to "
+                f"translate, in {source}, comes first"
+            )
 
 
 def input_checksum(path: Path) -> Checksum:

@@ -53,6 +53,7 @@ from oaxe.training.validation import Validation
 
 CHECKPOINTS, BEST = "checkpoints", "best"  # folders of a run
 INTERRUPTED = "interrupted"
+MOST = 0.8  # of the words: who truncates so many learns hardly anything
 
 
 class Trainer:
@@ -103,6 +104,7 @@ class Trainer:
         self._ticked = time.monotonic()
         self._tokens = 0  # of the target, since the last line of the log
         self._unchecked: list[tuple[int, list[Tensor], Tensor]] = []  # step, indices, loss
+        self._warned_of_truncation = False
 
     def loader(self) -> UpdateLoader:
         """The updates from here on."""
@@ -123,6 +125,11 @@ class Trainer:
         """Train until a limit is reached; returns which."""
         position, log = self.position, None
         forget_costs()  # of a run before, in this process, that failed
+        if self.settings.loss.name == "oaxe" and not self._follows_xe():
+            self.warn(
+                "OaXE from random weights learns words, but not their order; begin with those of "
+                "an XE run (train.init_from), or anneal XE into it (loss.annealing)"
+            )
         loader = self.loader()
         if self._limit_reached() and not position.best:
             position.validation_due = True  # a limit was lowered to what is done already
@@ -333,7 +340,21 @@ class Trainer:
                 "tokens_per_second": tokens / elapsed,
             }
             has_length, is_oaxe = self.model.length is not None, self.settings.loss.name == "oaxe"
-            log.write(figures | means(sums, has_length=has_length, is_oaxe=is_oaxe))
+            found = means(sums, has_length=has_length, is_oaxe=is_oaxe)
+            log.write(figures | found)
+            if is_oaxe and found["truncated"] > MOST and not xe_weight:
+                self._warn_of_truncation(found["truncated"])
+
+    def _warn_of_truncation(self, share: float) -> None:
+        if not self._warned_of_truncation:
+            self._warned_of_truncation = True
+            self.warn(
+                f"{share:.0%} of the words are truncated, so that little is left to learn from: "
+                "the model is too unsure; train it longer with XE, or lower loss.truncation"
+            )
+
+    def _follows_xe(self) -> bool:
+        return self.settings.loss.annealing or self.settings.train.init_from is not None
 
     def _validate_if_due(self, log: RunLog | None) -> str:
         """Returns INTERRUPTED if it was, or nothing."""
