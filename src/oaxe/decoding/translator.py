@@ -157,7 +157,7 @@ class Translator:
         device = self.model.output_weight.device
         decode = beam_search if self.kind == "at" else translate_batch
         was_training = self.model.training
-        if was_training:  # for one sentence, walking through all modules would show
+        if was_training:  # eval() visits all modules: too long a walk for every sentence
             self.model.eval()
         try:
             with torch.autocast(device.type, torch.bfloat16, enabled=bf16):

@@ -32,7 +32,8 @@ def evaluate(
         Path | None, typer.Option(help="With --ref: text for --model to translate.")
     ] = None,
     lang: Annotated[
-        str | None, typer.Option(help="Language of the references, such as de or zh.")
+        str | None,
+        typer.Option(help="Language of the references, such as de or zh; models know theirs."),
     ] = None,
     json: Annotated[
         Path | None, typer.Option(help="Write all figures to this file.", dir_okay=False)

@@ -85,10 +85,20 @@ def evaluate(
     if models and gold.sources is None:
         raise UserError("--model needs text to translate: give --source, --data or --multiref")
     lm = None if options.lm is None else load_lm(options.lm, options.device)
-    systems = _systems(gold, list(paths.items()), len(hypotheses), options, console)
-    into = {s.translator.languages[1] for s in systems if s.translator} - {""}
+    given = list(paths.items())
+    translators = {
+        name: load_model(path, options.device, options.decoding)
+        for name, path in given[len(hypotheses) :]
+    }
+    into = {translator.languages[1] for translator in translators.values()} - {""}
     if not gold.language and len(into) == 1:
         gold = replace(gold, language=into.pop())
+    systems = [read_system(name, Path(path), gold) for name, path in given[: len(hypotheses)]]
+    # All is read and loaded before the first model begins its work.
+    systems += [
+        _translate(name, paths[name], translator, gold, options, console)
+        for name, translator in translators.items()
+    ]
     metrics = metrics_for(gold, lowercase=options.lowercase)
     outputs = {system.name: system.output for system in systems}
     tests = paired_test(metrics, outputs, baseline, test=options.test, trials=options.trials)
@@ -133,36 +143,27 @@ def load_lm(model: str, device: str | None) -> Translator:
     return lm
 
 
-def _systems(
+def _translate(
+    name: str,
+    path: str,
+    translator: Translator,
     gold: Gold,
-    paths: Sequence[tuple[str, str]],
-    n_files: int,
     options: Options,
     console: Console | None,
-) -> list[System]:
-    """Everything is read and loaded before the first model begins its work."""
-    systems = [read_system(name, Path(path), gold) for name, path in paths[:n_files]]
-    translators = [
-        load_model(path, options.device, options.decoding) for _, path in paths[n_files:]
-    ]
-    for (name, path), translator in zip(paths[n_files:], translators, strict=True):
-        into = translator.languages[1]
-        if console is not None:
-            console.print(f"{name}: translating {len(gold):,} sentences", highlight=False)
-            if into and gold.language and into != gold.language:
-                console.print(
-                    f"warning: {name} translates into {into}, references are {gold.language}"
-                )
-        system = translate_system(
-            name,
-            path,
-            translator,
-            gold.sources or [],
-            batch_tokens=options.batch_tokens,
-            bf16=options.bf16,
-        )
-        systems.append(system)
-    return systems
+) -> System:
+    into = translator.languages[1]
+    if console is not None:
+        console.print(f"{name}: translating {len(gold):,} sentences", highlight=False)
+        if into and gold.language and into != gold.language:
+            console.print(f"warning: {name} translates into {into}, references are {gold.language}")
+    return translate_system(
+        name,
+        path,
+        translator,
+        gold.sources or [],
+        batch_tokens=options.batch_tokens,
+        bf16=options.bf16,
+    )
 
 
 def _measure(

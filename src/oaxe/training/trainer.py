@@ -125,7 +125,8 @@ class Trainer:
         """Train until a limit is reached; returns which."""
         position, log = self.position, None
         forget_costs()  # of a run before, in this process, that failed
-        if self.settings.loss.name == "oaxe" and not self._follows_xe():
+        loss, start = self.settings.loss, self.settings.train.init_from
+        if loss.name == "oaxe" and not (loss.annealing or start):
             self.warn(
                 "OaXE from random weights learns words, but not their order; begin with those of "
                 "an XE run (train.init_from), or anneal XE into it (loss.annealing)"
@@ -352,9 +353,6 @@ class Trainer:
                 f"{share:.0%} of the words are truncated, so that little is left to learn from: "
                 "the model is too unsure; train it longer with XE, or lower loss.truncation"
             )
-
-    def _follows_xe(self) -> bool:
-        return self.settings.loss.annealing or self.settings.train.init_from is not None
 
     def _validate_if_due(self, log: RunLog | None) -> str:
         """Returns INTERRUPTED if it was, or nothing."""
