@@ -353,7 +353,8 @@ def test_reproduce_goes_on_after_ctrl_c(tmp_path: Path) -> None:
         start_new_session=True,
     )  # fmt: skip
     deadline = time.monotonic() + 120
-    while not any("train: step" in log.read_text() for log in tmp_path.glob("here/cells/*/log.txt")):
+    logs = "here/cells/*/log.txt"
+    while not any("train: step" in log.read_text() for log in tmp_path.glob(logs)):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.2)
