@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -29,7 +30,7 @@ from oaxe.distillation import shards as shards_module
 from oaxe.distillation.distill import distill, training_source
 from oaxe.distillation.shards import Shards, shard_size
 from oaxe.errors import UserError
-from oaxe.text.manifest import read_manifest
+from oaxe.text.manifest import checksum, read_manifest
 from oaxe.text.subwords import train_subwords
 from oaxe.training.ranks import Ranks
 from tests.runs import FORKS, dying_at_sync, free_port, make_data, settings_of, train_small
@@ -122,6 +123,7 @@ def test_equals_the_translator_line_by_line(teacher: Path, source: Path, tmp_pat
         "bleu": pytest.approx(sacrebleu.corpus_bleu(hypotheses, [text(12)]).score),
         "signature": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
         + sacrebleu.__version__,
+        "files": [asdict(checksum(path)) for path in valid],
     }
     assert (out / "subwords.model").read_bytes() == translator.subwords.model
     assert sorted(path.name for path in out.iterdir()) == [
@@ -294,6 +296,22 @@ def test_an_unfinished_folder_of_other_settings(
     Translator(model, Translator.from_pretrained(teacher).subwords).save_pretrained(tmp_path / "b")
     with pytest.raises(UserError, match=r"teacher: \w{64} there, \w{64} here"):
         run(tmp_path / "out", tmp_path / "b", source)
+
+
+def test_other_validation_text_is_measured_anew(
+    teacher: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It changes no translation: what is done is kept."""
+    out, bad, good = tmp_path / "out", tmp_path / "bad", tmp_path / "good"
+    bad.write_text("".join(f"{line}\n" for line in reversed(text(12))))
+    good.write_text("".join(f"{line}\n" for line in text(12)))
+    with monkeypatch.context() as patch:
+        patch.setattr(Shards, "take", mock.Mock(side_effect=RuntimeError("stop")))
+        with pytest.raises(RuntimeError, match="stop"):
+            run(out, teacher, source, valid=(good, bad))
+    assert "teacher: BLEU" in run(out, teacher, source, valid=(good, good))
+    found = json.loads((out / "manifest.json").read_text())["valid"]
+    assert found["files"] == [asdict(checksum(good))] * 2
 
 
 def full_after(count: int) -> Callable[[int], None]:

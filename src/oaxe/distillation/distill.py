@@ -21,7 +21,7 @@ from sacrebleu import BLEU
 from oaxe.decoding.lines import load_translator
 from oaxe.decoding.translator import Translator, changed_options
 from oaxe.distillation.display import Display
-from oaxe.distillation.folder import VALID, finish, open_folder
+from oaxe.distillation.folder import VALID, finish, open_folder, read_json
 from oaxe.distillation.shards import Shards
 from oaxe.errors import UserError
 from oaxe.files import write_whole
@@ -88,7 +88,6 @@ def distill(
             "decoding": changed_options("at", translator.decoding, options),
             "bf16": bf16,
             "source": inputs[0],
-            "valid": inputs[1:],
         }
         how: dict[str, Any] = {"batch_tokens": batch_tokens, "bf16": bf16, **options}
         with ExitStack() as stack, interruption.listening(), interruption.repeatable():
@@ -106,7 +105,9 @@ def distill(
                     pass
                 return True
             if valid_lines is not None:
-                score_teacher(shards.folder / VALID, translator, valid_lines, how, console)
+                score_teacher(
+                    shards.folder / VALID, translator, valid_lines, inputs[1:], how, console
+                )
             with Display(console, shards.lines, shards.lines_done()) as display:
                 for _ in translate_shards(shards, source, translator, how):
                     display.show(shards.lines_done())
@@ -200,17 +201,19 @@ def score_teacher(
     path: Path,
     translator: Translator,
     valid: tuple[list[str], list[str]],
+    files: list[dict[str, Any]],
     how: dict[str, Any],
     console: Console,
 ) -> None:
-    """BLEU of the teacher as it will be used; a second start does not ask again."""
-    if path.exists():
+    """BLEU of the teacher as it will be used; asked once of the same files."""
+    if read_json(path).get("files") == files:
         return
     sources, references = valid
     bleu = BLEU(tokenize=bleu_tokenizer(translator.languages[1]))
     score = bleu.corpus_score(translate_quietly(translator, sources, how), [references]).score
     signature = str(bleu.get_signature())
-    write_whole(path, json.dumps({"bleu": score, "signature": signature}) + "\n")
+    found = {"bleu": score, "signature": signature, "files": files}
+    write_whole(path, json.dumps(found) + "\n")
     console.print(
         f"teacher: BLEU {score:.2f} on {len(sources):,} sentences, {signature}", highlight=False
     )

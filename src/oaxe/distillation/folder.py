@@ -135,11 +135,12 @@ def survey(source: Path, translator: Translator) -> dict[str, int]:
 
 
 def compare(out: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raises UserError if what decides the translations has changed."""
     old, new = flatten(before), flatten(now)
     changed = [
-        f"{name}: {old.get(name)} there, {new.get(name)} here"
-        for name in sorted({*old, *new})
-        if old.get(name) != new.get(name)
+        f"{name}: {old.get(name)} there, {new[name]} here"
+        for name in sorted(new)
+        if old.get(name) != new[name]
     ]
     if changed:
         raise UserError(

@@ -7,7 +7,8 @@ from, whatever the size of the corpus. The layout of the folder is in :mod:`oaxe
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,9 @@ def prepare(
     dropped from every split. All drops are counted in the manifest, with their first lines.
 
     A finished folder is left alone: with the same options and files it is returned as it is, with
-    others it is an error unless ``overwrite``. An interrupted run leaves a folder without manifest,
-    and the next one begins again. Files of these names that no run has written are an error.
+    others it is an error unless ``overwrite``, which replaces it when all else is done. A run that
+    is killed leaves what was there, and the next one begins again. Files of these names that no run
+    has written are an error.
 
     Args:
         train: source and target file; also ``valid`` and ``test``.
@@ -124,21 +126,19 @@ def prepare(
         console.print(f"{out} is already prepared with these options and files: nothing to do")
         return manifest
 
-    scratch = out / SCRATCH
-    scratch.mkdir(parents=True, exist_ok=True)  # from here on the folder is known as ours
-    clear(out)
-    with Progress(console=console, disable=not console.is_terminal) as progress:
+    bar = Progress(console=console, disable=not console.is_terminal)
+    with unfinished(out) as scratch, bar as progress:
         duplicates = Duplicates(scratch) if deduplicate else None
         if shared is None or duplicates:
             sample = scan(train, duplicates, seed, follow(progress, "reading train", train))
         if shared is None:
             task = progress.add_task("learning subwords", total=None)
             shared = train_subwords(
-                sample, out / SUBWORDS, vocab_size, character_coverage=character_coverage
+                sample, scratch / SUBWORDS, vocab_size, character_coverage=character_coverage
             )
             progress.update(task, total=1, completed=1)
         else:
-            (out / SUBWORDS).write_bytes(shared.model)
+            (scratch / SUBWORDS).write_bytes(shared.model)
         sample = []  # frees the memory
         filters: dict[str, Any] = {
             "max_length": max_length,
@@ -149,7 +149,7 @@ def prepare(
         for split, pair in pairs.items():
             advance = follow(progress, f"encoding {split}", pair)
             only = filters if split == "train" else {"keep_text": True}
-            splits[split] = encode_split(out, split, pair, shared, advance=advance, **only)
+            splits[split] = encode_split(scratch, split, pair, shared, advance=advance, **only)
     names = [SUBWORDS, *chain.from_iterable(map(split_files, splits))]
     manifest = Manifest(
         format=FORMAT,
@@ -159,8 +159,12 @@ def prepare(
         options=options,
         inputs=inputs,
         splits=splits,
-        files={name: checksum(out / name) for name in names},
+        files={name: checksum(scratch / name) for name in names},
     )
+    for name in OUTPUTS:  # of a run before, the manifest first
+        (out / name).unlink(missing_ok=True)
+    for name in names:
+        (scratch / name).replace(out / name)
     write_manifest(out, manifest)
     shutil.rmtree(scratch)
     summarise(manifest, console)
@@ -246,12 +250,19 @@ def refuse_foreign(out: Path) -> None:
         )
 
 
-def clear(out: Path) -> None:
-    """Remove what a run writes, the manifest first, and nothing else."""
-    for name in OUTPUTS:
-        (out / name).unlink(missing_ok=True)
-    for path in (out / SCRATCH).iterdir():  # of a run that was killed
-        path.unlink()
+@contextmanager
+def unfinished(out: Path) -> Iterator[Path]:
+    """A folder in ``out`` for the work, by which it is known as ours; none is left by an error."""
+    is_new, scratch = not out.exists(), out / SCRATCH
+    shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
+    scratch.mkdir(parents=True)
+    try:
+        yield scratch
+    except BaseException:
+        shutil.rmtree(scratch)
+        if is_new:
+            out.rmdir()
+        raise
 
 
 def follow(progress: Progress, title: str, pair: Pair) -> Callable[[int], None]:
