@@ -110,9 +110,7 @@ def test_a_model_of_another_language_is_named(folder: Path) -> None:
     assert "warning" not in run(folder, *model, "en")
 
 
-def test_the_language_of_the_model(
-    folder: Path, subwords: Subwords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_language_of_the_model(folder: Path, subwords: Subwords, tmp_path: Path) -> None:
     """Is that of the references, unless somebody says otherwise."""
     into_japanese = translator(subwords, "nat")
     into_japanese.languages = "en", "ja"

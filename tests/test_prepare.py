@@ -8,6 +8,7 @@ import unicodedata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -188,6 +189,23 @@ def test_an_interrupted_run_does_not_look_finished(
             assert not out.exists()
     assert prepare(out, **files, deduplicate=True, overwrite=True) == whole
     assert sorted(p.name for p in out.iterdir()) == sorted([*whole.files, "manifest.json"])
+
+
+def test_killed_between_the_old_folder_and_the_new_one(
+    tmp_path: Path, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then an error in the text: what is half there is still known as ours, and replaced."""
+    out = tmp_path / "out"
+    before = prepare(out, **files)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_manifest", mock.Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            prepare(out, **files, deduplicate=True, overwrite=True)
+    with pytest.raises(UserError, match="not finished"):
+        read_manifest(out)
+    with pytest.raises(UserError, match="bad, line 7 is not UTF-8"):
+        prepare(out, **files | {"valid": broken(tmp_path, "encoding")})
+    assert prepare(out, **files) == before
 
 
 def test_an_existing_subword_model_is_used_as_it_is(tmp_path: Path, files: dict[str, Any]) -> None:

@@ -161,8 +161,7 @@ def prepare(
         splits=splits,
         files={name: checksum(scratch / name) for name in names},
     )
-    for name in OUTPUTS:  # of a run before, the manifest first
-        (out / name).unlink(missing_ok=True)
+    remove_outputs(out)
     for name in names:
         (scratch / name).replace(out / name)
     write_manifest(out, manifest)
@@ -250,11 +249,19 @@ def refuse_foreign(out: Path) -> None:
         )
 
 
+def remove_outputs(out: Path) -> None:
+    """What a run has written, the manifest first."""
+    for name in OUTPUTS:
+        (out / name).unlink(missing_ok=True)
+
+
 @contextmanager
 def unfinished(out: Path) -> Iterator[Path]:
     """A folder in ``out`` for the work, by which it is known as ours; none is left by an error."""
     is_new, scratch = not out.exists(), out / SCRATCH
-    shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
+    if not (out / MANIFEST).exists():
+        remove_outputs(out)  # of a run that was killed as it put them there
+    shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     try:
         yield scratch

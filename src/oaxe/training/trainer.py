@@ -343,16 +343,14 @@ class Trainer:
             has_length, is_oaxe = self.model.length is not None, self.settings.loss.name == "oaxe"
             found = means(sums, has_length=has_length, is_oaxe=is_oaxe)
             log.write(figures | found)
-            if is_oaxe and found["truncated"] > MOST and not xe_weight:
-                self._warn_of_truncation(found["truncated"])
-
-    def _warn_of_truncation(self, share: float) -> None:
-        if not self._warned_of_truncation:
-            self._warned_of_truncation = True
-            self.warn(
-                f"{share:.0%} of the words are truncated, so that little is left to learn from: "
-                "the model is too unsure; train it longer with XE, or lower loss.truncation"
-            )
+            truncated = 0.0 if xe_weight else found["truncated"] or 0.0
+            if truncated > MOST and not self._warned_of_truncation:
+                self._warned_of_truncation = True
+                self.warn(
+                    f"{truncated:.0%} of the words are truncated, so that little is left to learn "
+                    "from: the model is too unsure; train it longer with XE, or lower "
+                    "loss.truncation"
+                )
 
     def _validate_if_due(self, log: RunLog | None) -> str:
         """Returns INTERRUPTED if it was, or nothing."""
