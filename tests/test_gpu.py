@@ -14,6 +14,8 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 import oaxe
+from oaxe.decoding.one_pass import translate_batch
+from oaxe.decoding.replay import ReplayedTransformer
 from oaxe.losses import NotFiniteError, assignment, linear_softmax
 from oaxe.model import attention as attention_module
 from oaxe.model.attention import attention
@@ -417,3 +419,25 @@ def test_recomputation_saves_memory_and_changes_nothing(compiled: bool) -> None:
     little = 0.05 if compiled else 0.01  # other roundings between fused steps; other sums
     for ours, plain in zip(found[1], found[0], strict=True):
         assert (ours - plain).norm() <= little * plain.norm() + 1e-6
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_replayed_passes_say_the_same(bf16: bool) -> None:
+    """The same words as without graphs, in any order of lengths, and after the weights changed."""
+    model = Transformer(vocab_size=500, **SIZES["small"], max_length=60, causal=False).cuda().eval()
+    for weights in model.parameters():
+        torch.nn.init.normal_(weights, std=0.1)
+    replayed = ReplayedTransformer(model)
+    for _ in range(3):
+        for length in (3, 40, 9, 3, 10, 61):
+            source = torch.randint(9, 500, (2, length), device="cuda")
+            with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
+                found, expected = (translate_batch(m, source) for m in (replayed, model))
+            scores = [[[h.score for h in hs] for hs in of] for of in (found, expected)]
+            torch.testing.assert_close(
+                *map(torch.tensor, scores), rtol=0, atol=0.05 if bf16 else 1e-3
+            )
+            if not bf16:
+                assert [hs[0].tokens for hs in found] == [hs[0].tokens for hs in expected]
+        with torch.no_grad():
+            model.tokens.weight.add_(0.1 * torch.randn_like(model.tokens.weight))

@@ -19,6 +19,7 @@ from torch import Tensor
 from oaxe.bench.timing import Timing, take_turns
 from oaxe.decoding.beam import beam_search
 from oaxe.decoding.one_pass import translate_batch
+from oaxe.decoding.replay import PLACES, ReplayedTransformer
 from oaxe.environment import environment, machine
 from oaxe.errors import UserError
 from oaxe.model.transformer import SIZES, Transformer
@@ -85,6 +86,13 @@ def decoders(size: str, vocab: int, source: Tensor) -> dict[str, Callable[[], ob
     around = torch.arange(-2, 3, device=source.device) + length
     lengths = around.expand(len(source), -1)
     at_once = partial(translate_batch, one_pass, source)
+    replayed: dict[str, Callable[[], object]] = {}
+    if source.is_cuda and source.numel() <= PLACES:  # as a Translator does
+        graphs = partial(translate_batch, ReplayedTransformer(one_pass), source)
+        replayed = {
+            "all at once, 5 lengths, CUDA graphs": partial(graphs, lengths=lengths),
+            "all at once, 1 length, CUDA graphs": partial(graphs, lengths=lengths[:, 2:3]),
+        }
     return {
         BASELINE: partial(search, teacher, beam=5),
         "word by word, greedy": partial(search, teacher, beam=1),
@@ -93,6 +101,7 @@ def decoders(size: str, vocab: int, source: Tensor) -> dict[str, Callable[[], ob
         "all at once, 5 lengths": partial(at_once, lengths=lengths),
         "all at once, 1 length": partial(at_once, lengths=lengths[:, 2:3]),
         "mask-predict, 4 passes, 5 lengths": partial(at_once, lengths=lengths, refine_steps=4),
+        **replayed,
     }
 
 

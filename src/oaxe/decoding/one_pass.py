@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from oaxe.decoding.hypothesis import Hypothesis, forbidden
+from oaxe.decoding.replay import ReplayedTransformer
 from oaxe.losses.arguments import kept_first, leading
 from oaxe.model.inputs import ctc_inputs
 from oaxe.model.transformer import Encoded, Transformer
@@ -18,7 +19,7 @@ LOGITS_AT_ONCE = 2**26  # 256 MiB in float32; the logits of a whole batch may ne
 
 @torch.no_grad()
 def translate_batch(
-    model: Transformer,
+    model: Transformer | ReplayedTransformer,
     source: Tensor,
     *,
     length_candidates: int = 5,
@@ -104,7 +105,7 @@ def likely_lengths(encoded: Encoded, candidates: int) -> Tensor:
 
 
 def predict(
-    model: Transformer,
+    model: Transformer | ReplayedTransformer,
     encoded: Encoded,
     inputs: Tensor,
     mask: Tensor,

@@ -14,6 +14,7 @@ from oaxe.decoding.beam import beam_search
 from oaxe.decoding.hypothesis import Hypothesis
 from oaxe.decoding.one_pass import translate_batch
 from oaxe.decoding.pretrained import load_folder, save_folder
+from oaxe.decoding.replay import PLACES, ReplayedTransformer
 from oaxe.errors import UserError
 from oaxe.model.transformer import Transformer
 from oaxe.text.subwords import Subwords
@@ -65,6 +66,7 @@ class Translator:
         self.subwords = subwords
         self.languages = languages
         self.decoding = changed_options(self.kind, OPTIONS[self.kind], decoding or {})
+        self._replayed: tuple[int, ReplayedTransformer] | None = None  # for weights at this place
         n_rows = model.output_weight.shape[0]
         if n_rows != subwords.vocab_size:
             raise UserError(
@@ -155,7 +157,6 @@ class Translator:
         rows = int(how.get("beam", how.get("length_candidates", 1)))  # of a sentence
         found = [[Hypothesis([], 0.0, 0)] for _ in sentences]
         device = self.model.output_weight.device
-        decode = beam_search if self.kind == "at" else translate_batch
         was_training = self.model.training
         if was_training:  # eval() visits all modules: too long a walk for every sentence
             self.model.eval()
@@ -163,7 +164,7 @@ class Translator:
             with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
                 for batch in batches([len(t) for t in tokens], batch_tokens // rows):
                     source = padded([tokens[i] for i in batch]).to(device)
-                    hypotheses = decode(self.model, source, **how)  # type: ignore[arg-type]
+                    hypotheses = self._decode(source, how)
                     for i, of_sentence in zip(batch, hypotheses, strict=True):
                         found[i] = of_sentence
         finally:
@@ -171,6 +172,16 @@ class Translator:
                 self.model.train()
         texts = iter(self.subwords.decode([h.tokens for hs in found for h in hs]))
         return [[Translation(next(texts), h.score, h.length, h.tokens) for h in hs] for hs in found]
+
+    def _decode(self, source: Tensor, how: Mapping[str, Option]) -> list[list[Hypothesis]]:
+        if self.kind == "at":
+            return beam_search(self.model, source, **how)  # type: ignore[arg-type]
+        if not source.is_cuda or source.numel() > PLACES:
+            return translate_batch(self.model, source, **how)  # type: ignore[arg-type]
+        weights = self.model.output_weight.data_ptr()
+        if self._replayed is None or self._replayed[0] != weights:  # the model was moved
+            self._replayed = weights, ReplayedTransformer(self.model)
+        return translate_batch(self._replayed[1], source, **how)  # type: ignore[arg-type]
 
     def _tokens(self, sentences: Sequence[str], first_line: int) -> list[list[int]]:
         """Subwords with EOS behind; nothing at all for an empty line."""
