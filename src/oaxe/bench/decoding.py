@@ -19,7 +19,7 @@ from torch import Tensor
 from oaxe.bench.timing import Timing, take_turns
 from oaxe.decoding.beam import beam_search
 from oaxe.decoding.one_pass import translate_batch
-from oaxe.decoding.replay import PLACES, ReplayedTransformer
+from oaxe.decoding.replay import Replays
 from oaxe.environment import environment, machine
 from oaxe.errors import UserError
 from oaxe.model.transformer import SIZES, Transformer
@@ -87,8 +87,8 @@ def decoders(size: str, vocab: int, source: Tensor) -> dict[str, Callable[[], ob
     lengths = around.expand(len(source), -1)
     at_once = partial(translate_batch, one_pass, source)
     replayed: dict[str, Callable[[], object]] = {}
-    if source.is_cuda and source.numel() <= PLACES:  # as a Translator does
-        graphs = partial(translate_batch, ReplayedTransformer(one_pass), source)
+    if source.is_cuda and len(source) == 1:  # as a Translator does
+        graphs = partial(at_once, replays=Replays(one_pass))
         replayed = {
             "all at once, 5 lengths, CUDA graphs": partial(graphs, lengths=lengths),
             "all at once, 1 length, CUDA graphs": partial(graphs, lengths=lengths[:, 2:3]),

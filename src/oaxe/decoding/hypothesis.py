@@ -1,6 +1,7 @@
 """What every decoder returns, and the symbols that none of them may say."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ class Hypothesis:
     length: int  # places of the decoder, before repeats and blanks were removed
 
 
+@cache  # a copy to a GPU waits, and a CUDA graph cannot make one
 def forbidden(device: torch.device, *allowed: int) -> Tensor:
     """Ids of the special symbols, except those allowed.
 

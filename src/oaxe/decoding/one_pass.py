@@ -4,11 +4,14 @@ The encoder runs once. The decoder runs once too, for all length candidates of a
 together; mask-predict refinement adds passes if it is asked for.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from oaxe.decoding.hypothesis import Hypothesis, forbidden
-from oaxe.decoding.replay import ReplayedTransformer
+from oaxe.decoding.replay import Replays, Tensors, padded_source, rounded
 from oaxe.losses.arguments import kept_first, leading
 from oaxe.model.inputs import ctc_inputs
 from oaxe.model.transformer import Encoded, Transformer
@@ -19,7 +22,7 @@ LOGITS_AT_ONCE = 2**26  # 256 MiB in float32; the logits of a whole batch may ne
 
 @torch.no_grad()
 def translate_batch(
-    model: Transformer | ReplayedTransformer,
+    model: Transformer,
     source: Tensor,
     *,
     length_candidates: int = 5,
@@ -27,6 +30,7 @@ def translate_batch(
     refine_steps: int = 1,
     remove_blanks: bool = False,
     lengths: Tensor | None = None,
+    replays: Replays | None = None,
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each sentence, one a length candidate, best mean log-probability first.
 
@@ -42,6 +46,7 @@ def translate_batch(
             are masked again and predicted anew (mask-predict).
         remove_blanks: let the model say BLANK and remove it, for models trained with AXE.
         lengths: ``(batch, candidates)`` lengths to decode instead of predicted ones.
+        replays: of this model, for a sentence on a GPU.
     """
     if model.causal:
         raise ValueError("a causal model cannot predict all words at once; use beam_search")
@@ -52,28 +57,74 @@ def translate_batch(
             "length_candidates and refine_steps must be at least 1, "
             f"got {length_candidates} and {refine_steps}"
         )
-    encoded = model.encode(source)
+    call: Callable[..., Tensors] = partial(_call, model)
+    if replays is not None:
+        call, source = replays, padded_source(source, model)
+    hidden, seen, likely = call(read, source, candidates=length_candidates)
     if model.upsample:
         inputs = ctc_inputs(source, model.upsample)
         mask = inputs != PAD
     else:
-        lengths = likely_lengths(encoded, length_candidates) if lengths is None else lengths
-        mask = leading(lengths.flatten(), int(lengths.max()))  # device sync
+        lengths = likely if lengths is None else lengths
+        longest = int(lengths.max())  # device sync
+        if replays is not None:
+            longest = rounded(longest, model.target_positions.num_embeddings)
+        mask = leading(lengths.flatten(), longest)
         inputs = torch.where(mask, MASK, PAD)  # (batch * candidates, target_len)
+    tokens, counts, scores, places = call(
+        write,
+        inputs,
+        mask,
+        hidden,
+        seen,
+        deduplicate=deduplicate,
+        refine_steps=refine_steps,
+        remove_blanks=remove_blanks,
+        everywhere=replays is not None,
+    )
+    return _hypotheses(tokens, counts, scores, places, source.shape[0])
+
+
+def _call(
+    model: Transformer, function: Callable[..., Tensors], *inputs: Tensor, **options: bool | int
+) -> Tensors:
+    return function(model, *inputs, **options)
+
+
+def read(model: Transformer, source: Tensor, *, candidates: int) -> Tensors:
+    """Hidden states and mask of the source, and the likely lengths of the target (not of CTC)."""
+    encoded = model.encode(source)
+    lengths = encoded.mask[:, :0] if model.upsample else likely_lengths(encoded, candidates)
+    return encoded.hidden, encoded.mask, lengths
+
+
+def write(
+    model: Transformer,
+    inputs: Tensor,
+    mask: Tensor,
+    hidden: Tensor,
+    seen: Tensor,
+    *,
+    deduplicate: bool,
+    refine_steps: int,
+    remove_blanks: bool,
+    everywhere: bool,
+) -> Tensors:
+    """For each row of ``inputs``: tokens, how many of them count, score, and places."""
+    encoded = Encoded(hidden, seen, None)
     places = mask.sum(1)  # (batch * candidates,)
-    may_be_blank = remove_blanks or model.upsample > 0
-    tokens, log_probs = predict(model, encoded, inputs, mask, mask, may_be_blank=may_be_blank)
+    say = partial(
+        predict,
+        model,
+        encoded,
+        may_be_blank=remove_blanks or model.upsample > 0,
+        everywhere=everywhere,
+    )
+    tokens, log_probs = say(inputs, mask, mask)
     for step in range(1, refine_steps):
         n_masked = places * (refine_steps - step) // refine_steps
         masked = least_likely(log_probs, mask, n_masked)
-        again, again_log_probs = predict(
-            model,
-            encoded,
-            tokens.masked_fill(masked, MASK),
-            mask,
-            masked,
-            may_be_blank=may_be_blank,
-        )
+        again, again_log_probs = say(tokens.masked_fill(masked, MASK), mask, masked)
         tokens = torch.where(masked, again, tokens)
         log_probs = torch.where(masked, again_log_probs, log_probs)
     scores = log_probs.sum(1) / places
@@ -86,7 +137,7 @@ def translate_batch(
         if deduplicate:
             keep = keep & differs_from_previous(tokens)
     tokens, keep = compact(tokens, keep)
-    return _hypotheses(tokens, keep.sum(1), scores, places, source.shape[0])
+    return tokens, keep.sum(1), scores, places
 
 
 def likely_lengths(encoded: Encoded, candidates: int) -> Tensor:
@@ -105,20 +156,25 @@ def likely_lengths(encoded: Encoded, candidates: int) -> Tensor:
 
 
 def predict(
-    model: Transformer | ReplayedTransformer,
+    model: Transformer,
     encoded: Encoded,
     inputs: Tensor,
     mask: Tensor,
     where: Tensor,
     *,
     may_be_blank: bool,
+    everywhere: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The likeliest tokens at the places ``where`` and their log-probabilities; 0 elsewhere.
 
     Probabilities are over the words that may be said, see :func:`forbidden`. Only a slice of the
     logits exists at any time, and the log-softmax never: log p = logit - logsumexp.
+
+    Args:
+        everywhere: compute all places rather than ask the device which there are.
     """
-    hidden = model.decode(inputs, mask, encoded)[where]  # (places, dim); device sync
+    hidden = model.decode(inputs, mask, encoded)
+    hidden = hidden.flatten(0, 1) if everywhere else hidden[where]  # (places, dim); device sync
     never = forbidden(inputs.device, *([BLANK] if may_be_blank else []))
     at_once = max(1, LOGITS_AT_ONCE // model.output_weight.shape[0])
     best, log_probs = [], []
@@ -127,11 +183,11 @@ def predict(
         top, token = logits.max(1)
         best.append(token)
         log_probs.append(top - logits.logsumexp(1))
+    found = torch.cat(best), torch.cat(log_probs)
+    if everywhere:
+        return found[0].view_as(inputs) * where, found[1].view_as(inputs).where(where, 0.0)
     zeros = torch.zeros_like(inputs)
-    return (
-        zeros.masked_scatter(where, torch.cat(best)),
-        zeros.float().masked_scatter(where, torch.cat(log_probs)),
-    )
+    return zeros.masked_scatter(where, found[0]), zeros.float().masked_scatter(where, found[1])
 
 
 def least_likely(log_probs: Tensor, mask: Tensor, counts: Tensor) -> Tensor:

@@ -7,88 +7,77 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oaxe.model.transformer import Encoded, Transformer
+from oaxe.model.transformer import Transformer
 from oaxe.text.symbols import PAD
 
-STEP = 8  # lengths are padded to multiples of it: few graphs, hardly more work
-PLACES = 256  # of a batch of sources; a larger one keeps the GPU busy without graphs
+LEAST = 16  # places; a GPU computes these as fast as one
+
+Tensors = tuple[Tensor, ...]
 
 
-class Replay:
-    """A function of tensors that is recorded once for each shape of its inputs, then replayed.
+class Replays:
+    """Calls functions of a model and tensors: recorded once for each shape, from then on replayed.
 
-    What it returns is overwritten by the next call with the same shapes.
+    What a call returns is overwritten by the next one of the same function, shapes and options.
+    The weights may change in place. A model that has moved to another device needs others.
     """
 
-    def __init__(self, function: Callable[..., Any], pool: Any) -> None:
-        self._function, self._pool = function, pool
-        self._graphs: dict[object, tuple[torch.cuda.CUDAGraph, list[Tensor], Any]] = {}
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+        self._weight = model.output_weight.detach()  # kept: none other can have its address
+        self._pool: Any = None  # memory that all graphs share: what they return stays theirs
+        self._graphs: dict[object, tuple[torch.cuda.CUDAGraph, list[Tensor], Tensors]] = {}
 
-    def __call__(self, *inputs: Tensor) -> Any:
-        key = torch.is_autocast_enabled("cuda"), *(tensor.shape for tensor in inputs)
+    @property
+    def are_valid(self) -> bool:
+        return self._weight.data_ptr() == self.model.output_weight.data_ptr()
+
+    def __call__(
+        self, function: Callable[..., Tensors], *inputs: Tensor, **options: bool | int
+    ) -> Tensors:
+        bf16 = torch.is_autocast_enabled("cuda")
+        key = function, bf16, *sorted(options.items()), *(tensor.shape for tensor in inputs)
         if key not in self._graphs:
-            self._graphs[key] = self._record(inputs)
+            self._graphs[key] = self._record(function, inputs, options, bf16)
         graph, own, out = self._graphs[key]
         for mine, given in zip(own, inputs, strict=True):
             mine.copy_(given)
         graph.replay()
         return out
 
-    def _record(self, inputs: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Any]:
+    def _record(
+        self,
+        function: Callable[..., Tensors],
+        inputs: Sequence[Tensor],
+        options: dict[str, bool | int],
+        bf16: bool,
+    ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Tensors]:
         own = [tensor.clone() for tensor in inputs]
-        bf16 = torch.is_autocast_enabled("cuda")
         # Weights that autocast has converted must be part of the graph, not of its cache.
         with torch.autocast("cuda", torch.bfloat16, enabled=bf16, cache_enabled=False):
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
-                self._function(*own)  # libraries take their memory at the first call
+                function(self.model, *own, **options)  # libraries take their memory at first
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
-                out = self._function(*own)
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                out = function(self.model, *own, **options)
+        self._pool = graph.pool()
         return graph, own, out
 
 
-class ReplayedTransformer:
-    """A model for short input on a GPU: its encoder and decoder are replayed.
-
-    It reads the model's weights where they were when it was made. They may change in place.
-    """
-
-    def __init__(self, model: Transformer) -> None:
-        self._model = model
-        pool = torch.cuda.graph_pool_handle() if model.output_weight.is_cuda else None
-        self._encode = Replay(lambda source: tuple(model.encode(source)), pool)
-        self._decode = Replay(
-            lambda inputs, mask, hidden, seen: model.decode(
-                inputs, mask, Encoded(hidden, seen, None)
-            ),
-            pool,
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def encode(self, source: Tensor) -> Encoded:
-        own = 0 if self._model.length is None else 1  # LENGTH comes in front
-        most = self._model.source_positions.num_embeddings - own
-        return Encoded(*self._encode(padded(source, PAD, most)))
-
-    def decode(self, inputs: Tensor, mask: Tensor, encoded: Encoded) -> Tensor:
-        most = self._model.target_positions.num_embeddings
-        hidden: Tensor = self._decode(
-            padded(inputs, PAD, most), padded(mask, False, most), encoded.hidden, encoded.mask
-        )
-        return hidden[:, : inputs.shape[1]]
+def padded_source(source: Tensor, model: Transformer) -> Tensor:
+    """``(batch, source_len)`` with a length of which there are few, see :func:`rounded`."""
+    most = model.max_length + 1  # and EOS
+    return F.pad(source, (0, rounded(source.shape[1], most) - source.shape[1]), value=PAD)
 
 
-def padded(rows: Tensor, value: float, most: int) -> Tensor:
-    """``(rows, length)`` with a length that is a multiple of :data:`STEP`, or ``most``.
+def rounded(length: int, most: int) -> int:
+    """The next power of two, or the most: few lengths, so few graphs.
 
     Example:
-        >>> padded(torch.ones(1, 3, dtype=torch.int64), 0, most=100)
-        tensor([[1, 1, 1, 0, 0, 0, 0, 0]])
+        >>> [rounded(length, 200) for length in (3, 17, 64, 130)]
+        [16, 32, 64, 200]
     """
-    length = min(-(-rows.shape[1] // STEP) * STEP, most)
-    return F.pad(rows, (0, length - rows.shape[1]), value=value)
+    return min(max(LEAST, 1 << (length - 1).bit_length()), most)

@@ -9,7 +9,7 @@ import numpy as np
 from oaxe.bench.timing import Timing, take_turns, wall_clock
 from oaxe.decoding.translator import Translator
 
-WARM_UP = 5  # sentences
+WARM_UP = 10  # sentences
 REPEATS = 3  # of the whole test set
 
 
@@ -38,7 +38,7 @@ def measure_speed(
         lines[i] for i in np.linspace(0, len(lines) - 1, min(sentences, len(lines))).astype(int)
     ]
     seconds: dict[str, list[float]] = {name: [] for name in translators}
-    first = some[:WARM_UP]
+    first = some[:: max(1, len(some) // WARM_UP)][:WARM_UP]  # of all lengths, where they differ
     for number, line in enumerate(first + some):
         for name, translator in translators.items():
             took = wall_clock(partial(translator.translate, [line], bf16=bf16))

@@ -32,6 +32,7 @@ from oaxe.translation.tables import GOLD, TIMED
 from oaxe.translation.work import BEAM
 
 TRIALS = 10_000  # of approximate randomisation
+NO_GRAPHS = "no CUDA graphs"  # as the systems have none that write word by word
 Record = dict[str, Any]
 
 # Each is a function of a result and the name of a test set.
@@ -167,17 +168,22 @@ def time_decoding(place: Place, console: Console) -> None:
     if path.exists() or not all(place.has_run(name, 1) for name in TIMED):
         return
     console.print("decoding speed: the systems take turns", highlight=False)
+    on_gpu = usable_device(None) == "cuda"
+    ways = {name: {f"beam {BEAM}": {"beam": BEAM}} for name in TIMED}
+    ways["oaxe"] = {
+        "5 lengths": {"length_candidates": 5},
+        "1 length": {"length_candidates": 1},
+        **({f"5 lengths, {NO_GRAPHS}": {"length_candidates": 5}} if on_gpu else {}),
+    }
     translators = {}
     for name in TIMED:
-        for length_candidates in (5, 1) if name == "oaxe" else (5,):
-            options = {"beam": BEAM, "length_candidates": length_candidates}
+        for how, options in ways[name].items():
             model = load_model(str(place.run(name, 1)), None, options)
-            lengths = f"{length_candidates} length{'s' * (length_candidates > 1)}"
-            how = f"beam {BEAM}" if model.kind == "at" else lengths
+            model.cuda_graphs = not how.endswith(NO_GRAPHS)
             translators[f"{SYSTEMS[name].label}, {how}"] = model
     sources = read_gold(multiref=place.gold / "test.jsonl").sources or []
     recipe = place.recipe
-    bf16 = recipe.bf16 and usable_device(None) == "cuda"
+    bf16 = recipe.bf16 and on_gpu
     found = measure_speed(translators, sources, batch_tokens=recipe.batch_tokens, bf16=bf16)
     first = next(iter(found.values()))
     systems = {name: speed | {"speed_up": speed_up(speed, first)} for name, speed in found.items()}
