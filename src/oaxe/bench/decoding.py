@@ -58,11 +58,11 @@ def run(
     for sentences in dict.fromkeys((1, batch)):
         source = torch.randint(LENGTH + 1, vocab, (sentences, length), device=device)
         source[:, -1] = EOS
-        timings: dict[str, list[float]] = {}
         with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=bf16):
             contenders = decoders(size, vocab, source)
+            timings: dict[str, list[float]] = {name: [] for name in contenders}
             for name, seconds in take_turns(contenders, repeats):
-                timings.setdefault(name, []).append(seconds)
+                timings[name].append(seconds)
         result[f"{sentences} at once"] = timings
         show({name: Timing(seconds) for name, seconds in timings.items()}, sentences, console)
         if json_path is not None:

@@ -25,6 +25,7 @@ class Replays:
     def __init__(self, model: Transformer) -> None:
         self.model = model
         self._weight = model.output_weight.detach()  # kept: none other can have its address
+        self._stream: torch.cuda.Stream | None = None  # to record in
         self._pool: Any = None  # memory that all graphs share: what they return stays theirs
         self._graphs: dict[object, tuple[torch.cuda.CUDAGraph, list[Tensor], Tensors]] = {}
 
@@ -53,15 +54,17 @@ class Replays:
         bf16: bool,
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Tensors]:
         own = [tensor.clone() for tensor in inputs]
+        if self._stream is None:
+            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         # Weights that autocast has converted must be part of the graph, not of its cache.
         with torch.autocast("cuda", torch.bfloat16, enabled=bf16, cache_enabled=False):
-            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
                 function(self.model, *own, **options)  # libraries take their memory at first
-            torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            with torch.cuda.graph(
+                graph, self._pool, self._stream, capture_error_mode="thread_local"
+            ):
                 out = function(self.model, *own, **options)
         self._pool = graph.pool()
         return graph, own, out

@@ -162,10 +162,15 @@ def speed_path(place: Place) -> Path:
     return place.results / f"speed-{usable_device(None)}.json"
 
 
-def time_decoding(place: Place, console: Console) -> None:
-    """Latency and throughput of seed 1 on this machine, taking turns; remove the file to repeat."""
+def time_decoding(place: Place, n_seeds: int, console: Console) -> None:
+    """Latency and throughput on this machine, taking turns; remove the file to repeat.
+
+    Of each system the first seed whose run is here.
+    """
     path = speed_path(place)
-    if path.exists() or not all(place.has_run(name, 1) for name in TIMED):
+    all_seeds = range(1, n_seeds + 1)
+    seeds = {name: [s for s in all_seeds if place.has_run(name, s)] for name in TIMED}
+    if path.exists() or not all(seeds.values()):
         return
     console.print("decoding speed: the systems take turns", highlight=False)
     on_gpu = usable_device(None) == "cuda"
@@ -178,7 +183,7 @@ def time_decoding(place: Place, console: Console) -> None:
     translators = {}
     for name in TIMED:
         for how, options in ways[name].items():
-            model = load_model(str(place.run(name, 1)), None, options)
+            model = load_model(str(place.run(name, seeds[name][0])), None, options)
             model.cuda_graphs = not how.endswith(NO_GRAPHS)
             translators[f"{SYSTEMS[name].label}, {how}"] = model
     sources = read_gold(multiref=place.gold / "test.jsonl").sources or []
@@ -187,7 +192,8 @@ def time_decoding(place: Place, console: Console) -> None:
     found = measure_speed(translators, sources, batch_tokens=recipe.batch_tokens, bf16=bf16)
     first = next(iter(found.values()))
     systems = {name: speed | {"speed_up": speed_up(speed, first)} for name, speed in found.items()}
-    write_json(path, {"environment": environment(), "systems": systems})
+    of_seeds = {name: of_system[0] for name, of_system in seeds.items()}
+    write_json(path, {"environment": environment(), "seeds": of_seeds, "systems": systems})
 
 
 def write_json(path: Path, content: Record) -> None:

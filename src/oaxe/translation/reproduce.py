@@ -136,7 +136,7 @@ def measure(place: Place, names: Sequence[str], seeds: int, console: Console) ->
     if "fluency" in names:
         measure_fluency(place, TABLES["fluency"].systems, seeds, console)
     if "speed" in names:
-        time_decoding(place, console)
+        time_decoding(place, seeds, console)
 
 
 def datasets_of(names: Sequence[str], data: Sequence[str]) -> dict[str, list[str]]:
