@@ -62,7 +62,8 @@ def presets(about: Table, all_records: Sequence[Records]) -> list[str]:
     fewest, most = min(counts, default=0), max(counts, default=0)
     seeds = f"{fewest} to {most}" if fewest < most else f"{most}"
     text = f"Preset {', '.join(sorted(found))}; {seeds} seed{'s' * (most != 1)}"
-    spread = ", mean ± standard deviation, p-values of seed 1." if most > 1 else "."
+    p_values = ", the largest p-value" * any(column.kind == "p" for column in about.columns)
+    spread = f", mean ± standard deviation{p_values}." if most > 1 else "."
     tiny = ["The preset tiny shows that everything works; its figures mean nothing."]
     return [text + spread, *(tiny if "tiny" in found else [])]
 

@@ -94,11 +94,17 @@ class Records:
         return {"tests": tests, "fluency": self._gold_fluency}
 
     def p_value(self, system: str, baseline: str, test: str) -> float | None:
-        """Of the difference in BLEU between the outputs of seed 1; computed once."""
-        outputs = {name: self.place.output(name, 1, test) for name in (baseline, system)}
+        """Of the difference in BLEU, between outputs of the same seed; the largest of all seeds."""
+        found = [self._p_value(system, baseline, seed, test) for seed in self.of(system)]
+        return max((p for p in found if p is not None), default=None)
+
+    def _p_value(self, system: str, baseline: str, seed: int, test: str) -> float | None:
+        """Computed once."""
+        outputs = {name: self.place.output(name, seed, test) for name in (baseline, system)}
         if not all(path.exists() for path in outputs.values()):
             return None
-        path, key = self.place.results / "significance.json", f"{test}: {system}, {baseline}"
+        path = self.place.results / "significance.json"
+        key = f"{test}: {system}, {baseline}, seed {seed}"
         known = read_json(path)
         files = [asdict(checksum(output)) for output in outputs.values()]
         if known.get(key, {}).get("files") != files:
