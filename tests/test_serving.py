@@ -78,6 +78,7 @@ def test_refusals(server: Server) -> None:
     nested = b"[" * 200_000
     for body in (
         b"", b"no", b"[]", b"{}", b'{"sentences": "abc"}', b'{"sentences": [1]}', b"\xff", nested,
+        b'{"sentences": ["a"], "beam": 3}',
     ):  # fmt: skip
         status, text = ask(server, "POST", "/translate", body)
         assert status == 400

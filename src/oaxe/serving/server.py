@@ -134,6 +134,11 @@ def sentences_of(body: bytes) -> list[str]:
     sentences = content.get("sentences") if isinstance(content, dict) else None
     if not isinstance(sentences, list) or not all(isinstance(s, str) for s in sentences):
         raise RefusedError(HTTPStatus.BAD_REQUEST, f"send {example}")
+    if others := ", ".join(sorted(content.keys() - {"sentences"})):
+        raise RefusedError(
+            HTTPStatus.BAD_REQUEST,
+            f"there is no {others}; send {example}; options are given to oaxe serve at its start",
+        )
     if len(sentences) > MOST:
         raise RefusedError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST} sentences; send several requests"
