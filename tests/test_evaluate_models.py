@@ -230,7 +230,7 @@ def test_speed_by_a_clock_that_we_turn(monkeypatch: pytest.MonkeyPatch, subwords
 
         def __init__(self, name: str, seconds: float) -> None:
             self.name, self.seconds = name, seconds
-            self.model, self.decoding = real.model, real.decoding
+            self.model, self.decoding, self.cuda_graphs = real.model, real.decoding, False
 
         def translate(self, lines: Sequence[str], **_: Any) -> list[str]:
             calls[self.name].append(len(lines))

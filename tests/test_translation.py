@@ -315,14 +315,16 @@ def test_several_seeds(everything: Path, sets: Path, tmp_path: Path) -> None:
         start = settings["init_from"] and settings["init_from"].replace("-seed-1", "-seed-2")
         settings |= {"seed": 2, "init_from": start}
         (second / "result.json").write_text(json.dumps(result))
-    # Of the first seed all right, of the second what the baseline says.
+    # With the first seed OaXE and XE are right; with the second the baseline is, OaXE says the same
+    # and XE does not.
     gold = [json.loads(line) for line in (tmp_path / results / "gold/test.jsonl").open()]
-    right, same = (tmp_path / results / f"oaxe-raw-seed-{seed}/test.hyp.txt" for seed in (1, 2))
-    right.write_text("".join(f"{line['refs'][0]}\n" for line in gold))
-    shutil.copy(tmp_path / results / "cmlm-raw-seed-2/test.hyp.txt", same)
+    for right in ("oaxe-raw-seed-1", "xe-raw-seed-1", "cmlm-raw-seed-2", "oaxe-raw-seed-2"):
+        text = "".join(f"{line['refs'][0]}\n" for line in gold)
+        (tmp_path / results / right / "test.hyp.txt").write_text(text)
     for seeds, p in ((1, "0.0196"), (2, "1.0000")):  # 1 / 51: none of 50 trials is as good
         reproduce(tmp_path, sets, "raw", seeds=seeds)
-        assert cells(tmp_path, "raw", SYSTEMS["oaxe-raw"].label)[f"{DATASET}: p"] == p
+        for name in ("oaxe-raw", "xe-raw"):
+            assert cells(tmp_path, "raw", SYSTEMS[name].label)[f"{DATASET}: p"] == p
     for name, values in scores.items():
         shown = cells(tmp_path, "raw", SYSTEMS[name].label)[f"{DATASET}: BLEU"]
         assert shown == f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}"

@@ -46,7 +46,7 @@ def translate_batch(
             are masked again and predicted anew (mask-predict).
         remove_blanks: let the model say BLANK and remove it, for models trained with AXE.
         lengths: ``(batch, candidates)`` lengths to decode instead of predicted ones.
-        replays: of this model, for a sentence on a GPU.
+        replays: of this model, for a sentence on a GPU; see :data:`REPLAYING`.
     """
     if model.causal:
         raise ValueError("a causal model cannot predict all words at once; use beam_search")
@@ -57,9 +57,13 @@ def translate_batch(
             "length_candidates and refine_steps must be at least 1, "
             f"got {length_candidates} and {refine_steps}"
         )
-    call: Callable[..., Tensors] = partial(_call, model)
+
+    def compute(function: Callable[..., Tensors], *given: Tensor, **how: bool | int) -> Tensors:
+        return function(model, *given, **how)
+
+    call = compute if replays is None else replays
     if replays is not None:
-        call, source = replays, padded_source(source, model)
+        source = padded_source(source, model)
     hidden, seen, likely = call(read, source, candidates=length_candidates)
     if model.upsample:
         inputs = ctc_inputs(source, model.upsample)
@@ -83,12 +87,6 @@ def translate_batch(
         everywhere=replays is not None,
     )
     return _hypotheses(tokens, counts, scores, places, source.shape[0])
-
-
-def _call(
-    model: Transformer, function: Callable[..., Tensors], *inputs: Tensor, **options: bool | int
-) -> Tensors:
-    return function(model, *inputs, **options)
 
 
 def read(model: Transformer, source: Tensor, *, candidates: int) -> Tensors:

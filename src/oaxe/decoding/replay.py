@@ -1,6 +1,7 @@
 """One sentence leaves a GPU waiting for Python: CUDA graphs start all kernels of a pass at once."""
 
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import Any
 
 import torch
@@ -11,6 +12,9 @@ from oaxe.model.transformer import Transformer
 from oaxe.text.symbols import PAD
 
 LEAST = 16  # places; a GPU computes these as fast as one
+# To be held from the first call to the use of what the last one returned: only one graph can be
+# recorded at a time, and threads that share a model would write over each other's sentences.
+REPLAYING = Lock()
 
 Tensors = tuple[Tensor, ...]
 
@@ -18,28 +22,40 @@ Tensors = tuple[Tensor, ...]
 class Replays:
     """Calls functions of a model and tensors: recorded once for each shape, from then on replayed.
 
-    What a call returns is overwritten by the next one of the same function, shapes and options.
-    The weights may change in place. A model that has moved to another device needs others.
+    What a call returns is valid until the next call: all graphs share their memory. Weights may
+    change in place; hooks of modules are not called.
     """
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
-        self._weight = model.output_weight.detach()  # kept: none other can have its address
+        # Weights are kept, so that no others can have their addresses.
+        self._weights = [
+            (module._parameters, name, weight.detach())
+            for module in model.modules()
+            for name, weight in module._parameters.items()
+            if weight is not None
+        ]
         self._stream: torch.cuda.Stream | None = None  # to record in
-        self._pool: Any = None  # memory that all graphs share: what they return stays theirs
+        self._pool: Any = None  # memory that all graphs share
         self._graphs: dict[object, tuple[torch.cuda.CUDAGraph, list[Tensor], Tensors]] = {}
 
-    @property
-    def are_valid(self) -> bool:
-        return self._weight.data_ptr() == self.model.output_weight.data_ptr()
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.model,)  # a copy records its own
+
+    def are_of(self, model: Transformer) -> bool:
+        """Whether this is the model, and its weights are still where they were."""
+        return model is self.model and all(
+            (weight := of[name]) is not None and weight.data_ptr() == known.data_ptr()
+            for of, name, known in self._weights
+        )
 
     def __call__(
         self, function: Callable[..., Tensors], *inputs: Tensor, **options: bool | int
     ) -> Tensors:
-        bf16 = torch.is_autocast_enabled("cuda")
-        key = function, bf16, *sorted(options.items()), *(tensor.shape for tensor in inputs)
+        low = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+        key = function, low, *sorted(options.items()), *(tensor.shape for tensor in inputs)
         if key not in self._graphs:
-            self._graphs[key] = self._record(function, inputs, options, bf16)
+            self._graphs[key] = self._record(function, inputs, options, low)
         graph, own, out = self._graphs[key]
         for mine, given in zip(own, inputs, strict=True):
             mine.copy_(given)
@@ -51,21 +67,31 @@ class Replays:
         function: Callable[..., Tensors],
         inputs: Sequence[Tensor],
         options: dict[str, bool | int],
-        bf16: bool,
+        low: torch.dtype | None,
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Tensors]:
-        own = [tensor.clone() for tensor in inputs]
-        if self._stream is None:
-            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        # Weights that autocast has converted must be part of the graph, not of its cache.
-        with torch.autocast("cuda", torch.bfloat16, enabled=bf16, cache_enabled=False):
-            self._stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self._stream):
-                function(self.model, *own, **options)  # libraries take their memory at first
+        with (
+            torch.cuda.device(inputs[0].device),
+            torch.inference_mode(False),  # such tensors could not be written to outside of it
+            torch.no_grad(),
+            # Weights that autocast has converted must be part of the graph, not of its cache.
+            torch.autocast("cuda", low, enabled=low is not None, cache_enabled=False),
+        ):
+            own = [tensor.clone() for tensor in inputs]
+            if self._stream is None:
+                self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            before = torch.cuda.current_stream()
+            self._stream.wait_stream(before)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(
-                graph, self._pool, self._stream, capture_error_mode="thread_local"
-            ):
-                out = function(self.model, *own, **options)
+            try:
+                with torch.cuda.stream(self._stream):
+                    function(self.model, *own, **options)  # libraries take their memory at first
+                # Other threads, such as those that load data, may use the device meanwhile.
+                with torch.cuda.graph(
+                    graph, self._pool, self._stream, capture_error_mode="thread_local"
+                ):
+                    out = function(self.model, *own, **options)
+            finally:
+                torch.cuda.set_stream(before)  # a recording that fails may not do so
         self._pool = graph.pool()
         return graph, own, out
 
@@ -77,10 +103,10 @@ def padded_source(source: Tensor, model: Transformer) -> Tensor:
 
 
 def rounded(length: int, most: int) -> int:
-    """The next power of two, or the most: few lengths, so few graphs.
+    """The next power of two, but no more than the most: few lengths, so few graphs.
 
     Example:
         >>> [rounded(length, 200) for length in (3, 17, 64, 130)]
         [16, 32, 64, 200]
     """
-    return min(max(LEAST, 1 << (length - 1).bit_length()), most)
+    return max(length, min(most, max(LEAST, 1 << (length - 1).bit_length())))

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ from oaxe.decoding.beam import beam_search
 from oaxe.decoding.hypothesis import Hypothesis
 from oaxe.decoding.one_pass import translate_batch
 from oaxe.decoding.pretrained import load_folder, save_folder
-from oaxe.decoding.replay import Replays
+from oaxe.decoding.replay import REPLAYING, Replays
 from oaxe.errors import UserError
 from oaxe.model.transformer import Transformer
 from oaxe.text.subwords import Subwords
@@ -52,9 +53,9 @@ class Translator:
         languages: names of source and target, for the reader.
         decoding: options that this model should be decoded with unless :meth:`translate` is told
             otherwise; those left out have the values of :data:`OPTIONS`.
-        cuda_graphs: record the passes that a sentence alone needs on a GPU, if it predicts all
-            words at once, and replay them from then on: several times faster, and longer for the
-            first sentence of a length.
+        cuda_graphs: on a GPU, record the passes that a sentence alone needs if the model predicts
+            all words at once, and replay them from then on: several times faster, but slower for
+            the first sentence of a length, and their memory is kept. An attribute, too.
     """
 
     def __init__(
@@ -159,6 +160,7 @@ class Translator:
             )
         how = changed_options(self.kind, self.decoding, options)
         tokens = self._tokens(sentences, first_line)
+        alone = sum(map(bool, tokens)) == 1
         rows = int(how.get("beam", how.get("length_candidates", 1)))  # of a sentence
         found = [[Hypothesis([], 0.0, 0)] for _ in sentences]
         device = self.model.output_weight.device
@@ -169,7 +171,7 @@ class Translator:
             with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
                 for batch in batches([len(t) for t in tokens], batch_tokens // rows):
                     source = padded([tokens[i] for i in batch]).to(device)
-                    hypotheses = self._decode(source, how)
+                    hypotheses = self._decode(source, how, alone=alone)
                     for i, of_sentence in zip(batch, hypotheses, strict=True):
                         found[i] = of_sentence
         finally:
@@ -178,15 +180,27 @@ class Translator:
         texts = iter(self.subwords.decode([h.tokens for hs in found for h in hs]))
         return [[Translation(next(texts), h.score, h.length, h.tokens) for h in hs] for hs in found]
 
-    def _decode(self, source: Tensor, how: Mapping[str, Option]) -> list[list[Hypothesis]]:
+    def _decode(
+        self, source: Tensor, how: Mapping[str, Option], *, alone: bool
+    ) -> list[list[Hypothesis]]:
         if self.kind == "at":
             return beam_search(self.model, source, **how)  # type: ignore[arg-type]
-        replays = None
-        if self.cuda_graphs and source.is_cuda and len(source) == 1:
-            if self._replays is None or not self._replays.are_valid:
-                self._replays = Replays(self.model)
-            replays = self._replays
-        return translate_batch(self.model, source, replays=replays, **how)  # type: ignore[arg-type]
+        decode = partial(translate_batch, self.model, source, **how)  # type: ignore[arg-type]
+        if self._replays is not None and not self._replays.are_of(self.model):
+            self._replays = None
+        if not (self.cuda_graphs and alone and is_on_gpu(source)):
+            return decode()
+        with REPLAYING:
+            self._replays = self._replays or Replays(self.model)
+            try:
+                return decode(replays=self._replays)
+            except RuntimeError as error:
+                self.cuda_graphs, self._replays = False, None
+                warnings.warn(
+                    f"CUDA graphs failed, translating without them, more slowly: {error}",
+                    stacklevel=4,
+                )
+        return decode()
 
     def _tokens(self, sentences: Sequence[str], first_line: int) -> list[list[int]]:
         """Subwords with EOS behind; nothing at all for an empty line."""
@@ -202,6 +216,10 @@ class Translator:
                 stacklevel=4,
             )
         return [[*t[:limit], EOS] if t else [] for t in tokens]
+
+
+def is_on_gpu(source: Tensor) -> bool:
+    return source.is_cuda
 
 
 def batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:

@@ -38,7 +38,7 @@ def measure_speed(
         lines[i] for i in np.linspace(0, len(lines) - 1, min(sentences, len(lines))).astype(int)
     ]
     seconds: dict[str, list[float]] = {name: [] for name in translators}
-    first = some[:: max(1, len(some) // WARM_UP)][:WARM_UP]  # of all lengths, where they differ
+    first = sorted(some, key=len)[:: max(1, len(some) // WARM_UP)][:WARM_UP]  # of all lengths
     for number, line in enumerate(first + some):
         for name, translator in translators.items():
             took = wall_clock(partial(translator.translate, [line], bf16=bf16))
@@ -63,6 +63,7 @@ def measure_speed(
             "precision": "bf16" if bf16 else "fp32",
             "batch_tokens": batch_tokens,
             "decoding": translator.decoding,
+            "cuda_graphs": translator.cuda_graphs,  # on a GPU, for a sentence alone, not of kind at
         }
         for name, translator in translators.items()
     }

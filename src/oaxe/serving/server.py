@@ -184,7 +184,7 @@ def serve(
             **decoding,  # type: ignore[arg-type]
         )
 
-    translate(["."])  # what is slow the first time is done before anybody waits
+    translate(["."])  # most of what is slow the first time is done before anybody waits
     batcher = Batcher(translate)
     about = {
         "model": name,

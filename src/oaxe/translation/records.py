@@ -32,7 +32,7 @@ from oaxe.translation.tables import GOLD, TIMED
 from oaxe.translation.work import BEAM
 
 TRIALS = 10_000  # of approximate randomisation
-NO_GRAPHS = "no CUDA graphs"  # as the systems have none that write word by word
+GRAPHS = ", CUDA graphs"  # which those have not that write word by word
 Record = dict[str, Any]
 
 # Each is a function of a result and the name of a test set.
@@ -94,12 +94,20 @@ class Records:
         return {"tests": tests, "fluency": self._gold_fluency}
 
     def p_value(self, system: str, baseline: str, test: str) -> float | None:
-        """Of the difference in BLEU, between outputs of the same seed; the largest of all seeds."""
-        found = [self._p_value(system, baseline, seed, test) for seed in self.of(system)]
-        return max((p for p in found if p is not None), default=None)
+        """Of the difference in BLEU, between outputs of the same seed; the largest of all seeds.
 
-    def _p_value(self, system: str, baseline: str, seed: int, test: str) -> float | None:
-        """Computed once."""
+        It is 1 if one seed is better than the baseline and another one worse.
+        """
+        found = [self._comparison(system, baseline, seed, test) for seed in self.of(system)]
+        compared = [comparison["bleu"] for comparison in found if comparison]
+        if not compared:
+            return None
+        differences = [comparison["difference"] for comparison in compared]
+        agree = min(differences) >= 0 or max(differences) <= 0
+        return max(comparison["p"] for comparison in compared) if agree else 1.0
+
+    def _comparison(self, system: str, baseline: str, seed: int, test: str) -> Record | None:
+        """Of the outputs of one seed; computed once."""
         outputs = {name: self.place.output(name, seed, test) for name in (baseline, system)}
         if not all(path.exists() for path in outputs.values()):
             return None
@@ -115,8 +123,8 @@ class Records:
             found = paired_test(metrics, texts, baseline, trials=TRIALS)[system]
             known[key] = {"files": files, **found}
             write_json(path, known)
-        p: float = known[key]["bleu"]["p"]
-        return p
+        comparison: Record = known[key]
+        return comparison
 
     def gold_path(self, test: str) -> Path:
         return self.place.gold / f"{test}.jsonl"
@@ -182,15 +190,15 @@ def time_decoding(place: Place, n_seeds: int, console: Console) -> None:
     on_gpu = usable_device(None) == "cuda"
     ways = {name: {f"beam {BEAM}": {"beam": BEAM}} for name in TIMED}
     ways["oaxe"] = {
-        "5 lengths": {"length_candidates": 5},
-        "1 length": {"length_candidates": 1},
-        **({f"5 lengths, {NO_GRAPHS}": {"length_candidates": 5}} if on_gpu else {}),
+        f"{lengths}{graphs}": {"length_candidates": int(lengths[0])}
+        for lengths in ("5 lengths", "1 length")
+        for graphs in (("", GRAPHS) if on_gpu else ("",))
     }
     translators = {}
     for name in TIMED:
         for how, options in ways[name].items():
             model = load_model(str(place.run(name, seeds[name][0])), None, options)
-            model.cuda_graphs = not how.endswith(NO_GRAPHS)
+            model.cuda_graphs = how.endswith(GRAPHS)
             translators[f"{SYSTEMS[name].label}, {how}"] = model
     sources = read_gold(multiref=place.gold / "test.jsonl").sources or []
     recipe = place.recipe
