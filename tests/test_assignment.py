@@ -128,19 +128,73 @@ def test_a_cost_that_is_not_finite_is_named(bad: float, dtype: torch.dtype) -> N
         oaxe.linear_assignment(cost)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("cost", "mask", "message"),
+    ("rows", "columns"), [(3, 7), (7, 3), (1, 5), (5, 1), (0, 3), (3, 0), (30, 4), (4, 30)]
+)
+def test_rectangular_costs(rows: int, columns: int, dtype: torch.dtype) -> None:
+    """As many pairs as there can be, at the total that scipy finds."""
+    cost = torch.randn(20, rows, columns).to(dtype)
+    found = oaxe.linear_assignment(cost)
+    assert found.shape == (20, rows)
+    for ours, costs in zip(found, cost.double(), strict=True):
+        assert_least(ours, costs, list(range(columns)))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(6, 4), (5, 5)])
+def test_columns_that_take_no_part(rows: int, columns: int) -> None:
+    """As if they were not there, whatever they cost."""
+    mask = torch.rand(50, columns) < 0.6
+    mask[0] = False
+    cost = torch.randn(50, rows, columns).masked_fill(~mask.unsqueeze(1), torch.nan)
+    found = oaxe.linear_assignment(cost, column_mask=mask)
+    for ours, costs, real in zip(found, cost.double(), mask, strict=True):
+        assert_least(ours, costs, real.nonzero().flatten().tolist())
+
+
+def assert_least(ours: Tensor, costs: Tensor, columns: list[int]) -> None:
+    matched = (ours >= 0).nonzero().flatten()
+    assert ours[ours < 0].eq(-1).all()
+    assert len(matched) == min(len(ours), len(columns))
+    assert len(set(ours[matched].tolist())) == len(matched)
+    assert set(ours[matched].tolist()) <= set(columns)
+    expected = costs[:, columns][linear_sum_assignment(costs[:, columns])].sum()
+    torch.testing.assert_close(costs[matched, ours[matched]].sum(), expected)
+
+
+def test_rectangular_costs_compiled() -> None:
+    cost, mask = torch.randn(4, 7, 3), torch.tensor([[True, True, False]]).expand(4, -1)
+    compiled = torch.compile(oaxe.linear_assignment, fullgraph=True)
+    for options in ({}, {"column_mask": mask}):
+        assert compiled(cost, **options).equal(oaxe.linear_assignment(cost, **options))
+
+
+TRUE = torch.ones(1, 3, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    ("cost", "options", "message"),
     [
-        (torch.zeros(2, 3, 4), None, r"\(batch, n, n\).*\(2, 3, 4\)"),
-        (torch.zeros(3, 3), None, r"\(batch, n, n\)"),
-        (torch.zeros(1, 3, 3, dtype=torch.long), None, "floating point"),
-        (torch.zeros(1, 3, 3), torch.ones(1, 4, dtype=torch.bool), r"\(1, 3\).*\(1, 4\)"),
-        (torch.zeros(1, 3, 3), torch.ones(1, 3), "bool"),
+        (torch.zeros(3, 3), {}, r"\(batch, rows, columns\), got \(3, 3\); add the batch"),
+        (torch.zeros(1, 3, 3, dtype=torch.long), {}, "floating point"),
+        (torch.zeros(1, 4, 4), {"mask": TRUE}, r"\(1, 4\).*\(1, 3\)"),
+        (torch.zeros(1, 3, 3), {"mask": TRUE.float()}, "bool"),
+        (torch.zeros(1, 3, 4), {"mask": TRUE}, r"square costs.*\(1, 3, 4\)"),
+        (torch.zeros(1, 3, 3), {"mask": TRUE, "column_mask": TRUE}, "no column_mask"),
+        (torch.zeros(1, 2, 3), {"column_mask": TRUE}, "at least as many rows.*2 and 3"),
+        (torch.zeros(1, 4, 4), {"column_mask": TRUE}, r"column_mask.*\(1, 4\).*\(1, 3\)"),
     ],
 )
-def test_clear_errors(cost: Tensor, mask: Tensor | None, message: str) -> None:
+def test_clear_errors(cost: Tensor, options: dict[str, Tensor], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        oaxe.linear_assignment(cost, mask)
+        oaxe.linear_assignment(cost, **options)
+
+
+def test_no_tensors() -> None:
+    with pytest.raises(TypeError, match="cost must be a tensor, got list"):
+        oaxe.linear_assignment([[1.0]])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"got Linear; give weight.weight"):
+        oaxe.linear_oaxe_loss(torch.zeros(1, 2, 4), torch.nn.Linear(4, 5), torch.zeros(1, 2))  # type: ignore[arg-type]
 
 
 def test_many_threads_at_once() -> None:

@@ -235,7 +235,7 @@ GOOD = torch.zeros(2, 3, DIM), torch.zeros(VOCAB, DIM), torch.zeros(2, 3, dtype=
         (GOOD[0], GOOD[1].double(), GOOD[2], {}, "float32, weight torch.float64"),
         (GOOD[0], GOOD[1], GOOD[2], {"bias": torch.zeros(3)}, r"bias must be of shape \(11,\)"),
         (GOOD[0], GOOD[1], GOOD[2] + VOCAB, {}, "outside the vocabulary 0..10"),
-        (GOOD[0], GOOD[1], GOOD[2][:, :2], {}, "length 3, target 2"),
+        (GOOD[0], GOOD[1], GOOD[2][:, :2], {}, "length 3.*target 2"),
         (GOOD[0], GOOD[1], GOOD[2], {"truncation": 1.0}, "truncation"),
         (GOOD[0], GOOD[1], GOOD[2], {"label_smoothing": -0.1}, "label_smoothing"),
         (GOOD[0], GOOD[1], GOOD[2], {"reduction": "max"}, "reduction"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from oaxe.decoding.translator import Translator
     from oaxe.losses import (
+        NotFiniteError,
         annealed_weight,
         assignment_backend,
         axe_loss,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "NotFiniteError",
     "Translator",
     "annealed_weight",
     "assignment_backend",

@@ -7,8 +7,9 @@ def annealed_weight(epoch: float, total_epochs: float, c: float = 16.0, lam: flo
     .. math:: T_m = \max(0, 1 - c^{m - \lambda M})
 
     The joint loss is ``t * xe_loss(...) + (1 - t) * oaxe_loss(...)``. With the paper's constants it
-    stays near 1 and falls to 0 over the last few epochs before :math:`\lambda M`; from there on
-    OaXE trains alone.
+    stays near 1 and falls to 0 over the last two epochs before :math:`\lambda M`; from there on
+    OaXE trains alone. With fewer than 20 epochs, ``range(total_epochs)`` ends before: count parts
+    of epochs. Counted in updates, the weight falls within two of them.
 
     Args:
         epoch: m, may be fractional.

@@ -3,7 +3,10 @@
 from types import ModuleType
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from oaxe.losses.arguments import check_mask, check_tensors
 
 try:
     from oaxe.losses import _solver
@@ -15,25 +18,31 @@ class NotFiniteError(ValueError):
     """A cost, and so a logit, is infinite or NaN; the message names the batch rows."""
 
 
-def linear_assignment(cost: Tensor, mask: Tensor | None = None) -> Tensor:
-    r"""For every problem of a batch, the permutation of columns with the least total cost.
+def linear_assignment(
+    cost: Tensor, mask: Tensor | None = None, *, column_mask: Tensor | None = None
+) -> Tensor:
+    r"""For every problem of a batch, the column of each row that makes the total cost the least.
 
     .. math:: \pi_b = \arg\min_\pi \sum_i \mathrm{cost}[b, i, \pi(i)]
 
-    Exact: on the CPU the arithmetic is float64 inside, whatever the dtype of the costs. On a GPU it
-    is float64 for float64 costs and float32 for others; a total is then at most
+    No two rows get the same column; of the longer side, rows or columns are left over. Exact: on
+    the CPU the arithmetic is float64 inside, whatever the dtype of the costs. On a GPU it is
+    float64 for float64 costs and float32 for others; a total is then at most
     ``2**-24 * n * max|cost|`` above the least, the rounding of one float32 a place. Where several
-    permutations share the least cost, any one of them is returned. Not differentiable.
+    assignments share the least cost, any one of them is returned. Not differentiable.
 
     Args:
-        cost: ``(batch, n, n)``, any floating dtype. CUDA costs are solved on the GPU and nothing
-            waits for it. Only above 1,024 places, or without Triton, they go to the host and back.
-        mask: ``(batch, n)`` bool, True for the rows *and* columns that take part; they need not be
-            a prefix. Default: all of them.
+        cost: ``(batch, rows, columns)``, any floating dtype. CUDA costs are solved on the GPU and
+            nothing waits for it. Only above 1,024 places, or without Triton, they go to the host
+            and back. A pair that must not be has a finite cost, larger than any total of others.
+        mask: ``(batch, n)`` bool, for square costs: True for the rows *and* columns that take part;
+            they need not be a prefix. Default: all of them.
+        column_mask: ``(batch, columns)`` bool, True for the columns that take part, where they are
+            the fewer (objects, for a set of slots) or as many as rows. Not with ``mask``.
 
     Returns:
-        ``(batch, n)`` int64: the column of each row. A row that takes no part gets itself, so each
-        result is a permutation of ``0..n-1``.
+        ``(batch, rows)`` int64: the column of each row, -1 if it has none. With ``mask``, a row
+        that takes no part gets itself, so each result is a permutation of ``0..n-1``.
 
     Raises:
         ValueError: a shape or dtype is wrong; as NotFiniteError, a cost that takes part is infinite
@@ -43,20 +52,42 @@ def linear_assignment(cost: Tensor, mask: Tensor | None = None) -> Tensor:
     Example:
         >>> linear_assignment(torch.tensor([[[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]]]))
         tensor([[1, 0, 2]])
+        >>> linear_assignment(torch.tensor([[[4.0], [2.0], [3.0]]]))  # three rows for one column
+        tensor([[-1,  0, -1]])
     """
-    if cost.dim() != 3 or cost.shape[1] != cost.shape[2]:
-        raise ValueError(
-            f"cost must be (batch, n, n): one square matrix a problem; got {tuple(cost.shape)}"
-        )
+    check_tensors(cost=cost)
+    if cost.dim() != 3:
+        hint = "; add the batch with cost.unsqueeze(0)" if cost.dim() == 2 else ""
+        raise ValueError(f"cost must be (batch, rows, columns), got {tuple(cost.shape)}{hint}")
     if not cost.is_floating_point():
         raise ValueError(f"cost must be floating point, got {cost.dtype}; use cost.float()")
-    if mask is not None and (mask.shape != cost.shape[:2] or mask.dtype != torch.bool):
+    rows, columns = cost.shape[1:]
+    if mask is not None and (rows != columns or column_mask is not None):
         raise ValueError(
-            f"mask must be bool of shape {tuple(cost.shape[:2])}, "
-            f"got {mask.dtype} of shape {tuple(mask.shape)}"
+            "mask removes rows and columns of the same number: it needs square costs and no "
+            f"column_mask; got costs of shape {tuple(cost.shape)}"
         )
-    column: Tensor = _linear_assignment(cost.detach(), mask)
-    return column
+    if column_mask is not None and rows < columns:
+        raise ValueError(
+            f"column_mask needs at least as many rows as columns, got {rows} and {columns}; "
+            "transpose the costs, or add rows"
+        )
+    check_mask("mask", mask, (cost.shape[0], rows))
+    check_mask("column_mask", column_mask, (cost.shape[0], columns))
+    cost = cost.detach()
+    if rows == columns and column_mask is None:
+        column: Tensor = _linear_assignment(cost, mask)
+        return column
+    if rows <= columns and column_mask is None:  # rows of one cost each change nothing
+        padded: Tensor = _linear_assignment(F.pad(cost, (0, 0, 0, columns - rows)), None)
+        return padded[:, :rows]
+    number = torch.arange(columns, device=cost.device).expand(cost.shape[0], -1)
+    if column_mask is not None:
+        cost = cost.masked_fill(~column_mask.unsqueeze(1), 0.0)
+        number = number.where(column_mask, -1)
+    turned = F.pad(cost.transpose(1, 2), (0, 0, 0, rows - columns))
+    row = _linear_assignment(turned, None)[:, :columns]
+    return number.new_full((cost.shape[0], rows), -1).scatter(1, row, number)
 
 
 def assignment_backend() -> str:
@@ -139,7 +170,10 @@ def _marks(device: torch.device, batch: int) -> Tensor:
 
 def _not_finite(rows: list[int], what: str) -> NotFiniteError:
     shown = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
-    return NotFiniteError(f"cost {what}: {shown}; look at the logits or costs of those rows")
+    return NotFiniteError(
+        f"cost {what}: {shown}; look at the logits or costs of those rows (a pair that must not be "
+        "needs a finite cost as well)"
+    )
 
 
 def _solve_with_c(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:

@@ -57,7 +57,8 @@ def linear_oaxe_loss(
 ) -> Tensor:
     """:func:`oaxe_loss` of ``F.linear(hidden, weight, bias)``, without storing those logits.
 
-    The ordering is found on products in float32, also where hidden states are of half precision.
+    The ordering is found on products in float32, also where hidden states are of half precision;
+    logits rounded to half precision may prefer another one. There is no second derivative.
 
     Example:
         >>> hidden = torch.tensor([[[2.0, 0.0], [0.0, 2.0]]])

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oaxe.losses.arguments import at_least_float32
+from oaxe.losses.arguments import at_least_float32, check_tensors
 
 CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**29}  # of logits at a time
 
@@ -53,6 +53,7 @@ def as_linear_would(
     hidden: Tensor, weight: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Check the shapes, and cast as F.linear does under autocast."""
+    check_tensors(hidden=hidden, weight=weight)
     vocab, dim = weight.shape if weight.dim() == 2 else (-1, -1)
     if hidden.dim() == 0 or hidden.shape[-1] != dim or not hidden.is_floating_point():
         raise ValueError(
@@ -66,7 +67,10 @@ def as_linear_would(
         dtype = torch.get_autocast_dtype(kind)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
     if weight.dtype != hidden.dtype:
-        raise ValueError(f"hidden is {hidden.dtype}, weight {weight.dtype}; they must be the same")
+        raise ValueError(
+            f"hidden is {hidden.dtype}, weight {weight.dtype}; they must be the same, as autocast "
+            "makes them"
+        )
     return hidden, weight, None if bias is None else bias.to(hidden.dtype)
 
 

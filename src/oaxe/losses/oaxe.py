@@ -30,20 +30,22 @@ def oaxe_loss(
     position whose target is ignored takes no part, neither as a place nor as a word: padding on
     either side and "loss on masked tokens only" need nothing else.
 
-    Train with :func:`xe_loss` first: from random weights most orderings are noise. The logit of
-    every word of a target in every place of its sentence must be finite.
+    Train with :func:`xe_loss` first where outputs are read in order: from random weights most
+    orderings are noise. Sets need no such start. The logit of every word of a target in every
+    place of its sentence must be finite: else :class:`NotFiniteError`, on a GPU from a later call.
 
     Args:
         logits: ``(batch, length, vocab)``; half precision is computed and returned in float32.
         target: ``(batch, length)`` token ids.
         truncation: :math:`\pi` of the truncated loss, in [0, 1). A matched token whose probability
             is not above it, up to rounding, contributes neither loss nor gradient, label smoothing
-            included. 0 turns truncation off.
+            included: before the model knows anything, all of them, and the loss is 0. 0 turns
+            truncation off.
         ignore_index: targets of this value take no part.
         label_smoothing: weight of the uniform distribution in the target, in [0, 1].
         reduction: ``"mean"`` divides by the number of targets that are not ignored (truncated
-            tokens stay in that number), ``"sum"``, or ``"none"`` for ``(batch, length)`` in the
-            order of the *places*, with 0 where ignored.
+            tokens stay in that number; NaN if there is none), ``"sum"``, or ``"none"`` for
+            ``(batch, length)`` in the order of the *places*, with 0 where ignored.
 
     Example:
         >>> logits = torch.tensor([[[2.0, 0.0], [0.0, 2.0]]])
