@@ -425,6 +425,24 @@ def test_recomputation_saves_memory_and_changes_nothing(compiled: bool) -> None:
         assert (ours - plain).norm() <= little * plain.norm() + 1e-6
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(5, 12), (12, 5), (9, 9), (100, 20)])
+def test_rectangles_as_on_the_cpu(rows: int, columns: int) -> None:
+    cost = torch.rand(50, rows, columns)
+    masks: list[dict[str, Tensor]] = [{}]
+    if rows >= columns:
+        masks.append({"column_mask": torch.rand(50, columns) < 0.7})
+    for options in masks:
+        on_gpu = {name: mask.cuda() for name, mask in options.items()}
+        found = oaxe.linear_assignment(cost.cuda(), **on_gpu).cpu()
+        expected = oaxe.linear_assignment(cost, **options)
+        assert (found >= 0).sum(1).equal((expected >= 0).sum(1))
+        totals = [
+            cost.gather(2, column.clamp(min=0).unsqueeze(2)).squeeze(2).where(column >= 0, 0).sum(1)
+            for column in (found, expected)
+        ]
+        torch.testing.assert_close(*totals)
+
+
 @pytest.mark.parametrize(
     ("kind", "options"),
     [

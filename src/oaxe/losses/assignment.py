@@ -75,19 +75,24 @@ def linear_assignment(
     check_mask("mask", mask, (cost.shape[0], rows))
     check_mask("column_mask", column_mask, (cost.shape[0], columns))
     cost = cost.detach()
-    if rows == columns and column_mask is None:
-        column: Tensor = _linear_assignment(cost, mask)
-        return column
-    if rows <= columns and column_mask is None:  # rows of one cost each change nothing
-        padded: Tensor = _linear_assignment(F.pad(cost, (0, 0, 0, columns - rows)), None)
-        return padded[:, :rows]
-    number = torch.arange(columns, device=cost.device).expand(cost.shape[0], -1)
+    if rows > columns or column_mask is not None:
+        return _fewer_columns(cost, column_mask)
+    if rows < columns:  # rows that cost the same everywhere change nothing
+        cost = F.pad(cost, (0, 0, 0, columns - rows))
+    column: Tensor = _linear_assignment(cost, mask)
+    return column[:, :rows]
+
+
+def _fewer_columns(cost: Tensor, column_mask: Tensor | None) -> Tensor:
+    """Columns choose among the rows, which is the faster way round."""
+    batch, rows, columns = cost.shape
+    number = torch.arange(columns, device=cost.device).expand(batch, -1)
     if column_mask is not None:
         cost = cost.masked_fill(~column_mask.unsqueeze(1), 0.0)
         number = number.where(column_mask, -1)
     turned = F.pad(cost.transpose(1, 2), (0, 0, 0, rows - columns))
-    row = _linear_assignment(turned, None)[:, :columns]
-    return number.new_full((cost.shape[0], rows), -1).scatter(1, row, number)
+    row = _linear_assignment(turned, None)
+    return number.new_full((batch, rows), -1).scatter(1, row[:, :columns], number)
 
 
 def assignment_backend() -> str:
