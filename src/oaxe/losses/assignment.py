@@ -77,22 +77,19 @@ def linear_assignment(
     cost = cost.detach()
     if rows > columns or column_mask is not None:
         return _fewer_columns(cost, column_mask)
-    if rows < columns:  # rows that cost the same everywhere change nothing
-        cost = F.pad(cost, (0, 0, 0, columns - rows))
     column: Tensor = _linear_assignment(cost, mask)
-    return column[:, :rows]
+    return column
 
 
 def _fewer_columns(cost: Tensor, column_mask: Tensor | None) -> Tensor:
-    """Columns choose among the rows, which is the faster way round."""
+    """Columns choose among the rows."""
     batch, rows, columns = cost.shape
     number = torch.arange(columns, device=cost.device).expand(batch, -1)
     if column_mask is not None:
         cost = cost.masked_fill(~column_mask.unsqueeze(1), 0.0)
         number = number.where(column_mask, -1)
-    turned = F.pad(cost.transpose(1, 2), (0, 0, 0, rows - columns))
-    row = _linear_assignment(turned, None)
-    return number.new_full((batch, rows), -1).scatter(1, row[:, :columns], number)
+    row = _linear_assignment(cost.transpose(1, 2), None)
+    return number.new_full((batch, rows), -1).scatter(1, row, number)
 
 
 def assignment_backend() -> str:
@@ -100,7 +97,8 @@ def assignment_backend() -> str:
     return "scipy" if _solver is None else "c"
 
 
-# A registered operator, so that torch.compile takes it as one opaque call.
+# A registered operator, so that torch.compile takes it as one opaque call. There are no more rows
+# than columns.
 @torch.library.custom_op("oaxe::linear_assignment", mutates_args=())
 def _linear_assignment(cost: Tensor, mask: Tensor | None) -> Tensor:
     device = cost.device
@@ -121,12 +119,14 @@ def _(cost: Tensor, mask: Tensor | None) -> Tensor:
 
 @_linear_assignment.register_kernel("cuda")
 def _(cost: Tensor, mask: Tensor | None) -> Tensor:
-    kernel = _gpu_kernel()
-    if kernel is None or cost.shape[1] > kernel.LONGEST:
+    kernel, (batch, rows, columns) = _gpu_kernel(), cost.shape
+    if kernel is None or columns > kernel.LONGEST:
         on_host: Tensor = _linear_assignment._init_fn(cost, mask)
         return on_host
-    column: Tensor = kernel.solve(cost, mask, _marks(cost.device, len(cost)))
-    return column
+    if rows < columns:  # rows that cost the same everywhere change nothing
+        cost = F.pad(cost, (0, 0, 0, columns - rows))
+    column: Tensor = kernel.solve(cost, mask, _marks(cost.device, batch))
+    return column[:, :rows].clone() if rows < columns else column
 
 
 def _gpu_kernel() -> ModuleType | None:
@@ -182,15 +182,13 @@ def _not_finite(rows: list[int], what: str) -> NotFiniteError:
 
 
 def _solve_with_c(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
-    batch, n = cost.shape[:2]
-    column = torch.empty(batch, n, dtype=torch.int64)
+    column = torch.empty(cost.shape[:2], dtype=torch.int64)
     not_finite = _solver.solve(
         cost.data_ptr(),
         cost.dtype == torch.float64,
         0 if mask is None else mask.data_ptr(),
         column.data_ptr(),
-        batch,
-        n,
+        *cost.shape,
     )
     return column, not_finite
 
@@ -200,16 +198,16 @@ def _solve_with_scipy(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
     import numpy as np
     from scipy.optimize import linear_sum_assignment
 
-    batch, n = cost.shape[:2]
-    column = np.tile(np.arange(n), (batch, 1))
+    batch, rows, columns = cost.shape
+    column = np.tile(np.arange(rows), (batch, 1))
     not_finite = 0
     for b, costs in enumerate(cost.numpy()):
-        places = np.arange(n) if mask is None else mask[b].numpy().nonzero()[0]
-        costs = costs[np.ix_(places, places)]
+        places = np.arange(columns) if mask is None else mask[b].numpy().nonzero()[0]
+        costs = costs if mask is None else costs[np.ix_(places, places)]
         if np.isfinite(costs).all():
             # an exact scale that keeps sums of the largest float64 costs finite
             scaled = costs.astype(np.float64) * 2.0**-60
-            column[b, places] = places[linear_sum_assignment(scaled)[1]]
+            column[b, places[: len(costs)]] = places[linear_sum_assignment(scaled)[1]]
         else:
             column[b, 0] = -1
             not_finite += 1
