@@ -143,7 +143,9 @@ def test_every_table_is_there(name: str, everything: Path) -> None:
         assert {"commit", "device", "torch"} <= {*result["environment"]}
     drawn = {"truncation": 1, "pretraining": 1, "lengths": 4}.get(name, 0)
     assert page.count("<svg") == drawn
-    assert len(list(everything.glob(f"{name}*.png"))) == drawn
+    pictures = re.findall(r"!\[[^]]+\]\((.*\.png)\)", text)
+    assert sorted(pictures) == sorted(path.name for path in everything.glob(f"{name}*.png"))
+    assert len(pictures) == drawn
 
 
 def test_each_system_was_trained_once(everything: Path) -> None:

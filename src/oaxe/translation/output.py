@@ -1,7 +1,8 @@
-"""One table of the paper as files: NAME.md, NAME.csv, NAME.html, and NAME.png of its pictures."""
+"""One table of the paper as files: NAME.md, NAME.csv, NAME.html, and a PNG of each picture."""
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -27,9 +28,9 @@ def write_sheet(
 ) -> None:
     title = f"{about.paper} of the paper: {name}"
     origins = origins_of(about, all_records)
-    pictures = [f"{name}{f'-{i}' * (i > 1)}.png" for i in range(1, len(sheet.pictures) + 1)]
-    for path, (_, figure) in zip(pictures, sheet.pictures, strict=True):
-        with appears_whole(out / path) as file:
+    pictures = {label: picture_name(name, label, sheet) for label, _ in sheet.pictures}
+    for label, figure in sheet.pictures:
+        with appears_whole(out / pictures[label]) as file:
             figure.savefig(file, format="png", dpi=150, bbox_inches="tight")
     notes = [about.about, *sheet.notes, *presets(about, all_records)]
     text = [
@@ -37,8 +38,8 @@ def write_sheet(
         *(f"{note}\n" for note in notes),
         *map(markdown, sheet.tables),
         *(
-            f"![{label}]({path})\n"
-            for path, (label, _) in zip(pictures, sheet.pictures, strict=True)
+            f"**{label}**\n\n" * (len(pictures) > 1) + f"![{label}]({path})\n"
+            for label, path in pictures.items()
         ),
         "**Where our figures come from**\n",
         links_markdown(origins),
@@ -53,6 +54,12 @@ def write_sheet(
         links_html(origins),
     ]
     write_whole(out / f"{name}.html", page(title, "\n".join(body), STYLE))
+
+
+def picture_name(name: str, label: str, sheet: Sheet) -> str:
+    """Of the table and, where that has several pictures, of what this one shows."""
+    more = re.sub(r"\W+", "-", f" {label.lower()}") if len(sheet.pictures) > 1 else ""
+    return f"{name}{more}.png"
 
 
 def presets(about: Table, all_records: Sequence[Records]) -> list[str]:
