@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import register_parametrization
 
 from oaxe.decoding import translator as translator_module
 from oaxe.decoding.one_pass import translate_batch
@@ -166,10 +167,11 @@ def test_only_a_sentence_alone_is_replayed(translator: Translator, emulated: lis
     n_replays = sum(graph.replays for graph in emulated)
     assert translator.translate(SENTENCES[:1]) == expected[:1]
     assert sum(graph.replays for graph in emulated) == n_replays
+    assert translator._replays is None  # nor is their memory kept
 
 
 def test_changed_weights(translator: Translator) -> None:
-    """Those changed in place are seen; replaced, moved, or another model's, they are recorded."""
+    """Those changed in place are seen; for others, and for other modules, it is recorded anew."""
     before = plainly(translator)
     assert [translator.translate([sentence])[0] for sentence in SENTENCES] == before
     model = translator.model
@@ -179,6 +181,9 @@ def test_changed_weights(translator: Translator) -> None:
         lambda: positions.weight.data.neg_(),
         lambda: setattr(positions, "weight", nn.Parameter(positions.weight.data.roll(1, 0))),
         lambda: setattr(positions.weight, "data", -positions.weight.data),
+        lambda: model.decoder.pop(0),
+        lambda: setattr(model, "encoder", other.encoder),
+        lambda: register_parametrization(positions, "weight", nn.ReLU()),
         lambda: setattr(translator, "model", other),
     ]
     for change in changes:
@@ -233,3 +238,15 @@ def test_goes_on_if_recording_fails(
     with pytest.warns(UserWarning, match="without them, more slowly: out of memory"):
         assert translator.translate(SENTENCES[:1]) == expected[:1]
     assert translator.translate(SENTENCES[1:2]) == expected[1:2]  # no second warning
+
+
+def test_errors_that_are_not_of_graphs(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("somebody's own")
+
+    monkeypatch.setattr(translator_module, "translate_batch", fail)
+    with pytest.raises(RuntimeError, match="somebody's own"):
+        translator.translate(SENTENCES[:1])
+    assert translator.cuda_graphs

@@ -78,13 +78,14 @@ def test_refusals(server: Server) -> None:
     nested = b"[" * 200_000
     for body in (
         b"", b"no", b"[]", b"{}", b'{"sentences": "abc"}', b'{"sentences": [1]}', b"\xff", nested,
-        b'{"sentences": ["a"], "beam": 3}',
+        b'{"sentences": ["a"], "beam": 3}', b'{"sentences": ["a"], "": 3, "\\ud800": 3}',
     ):  # fmt: skip
         status, text = ask(server, "POST", "/translate", body)
         assert status == 400
         assert '{"sentences": [' in json.loads(text)["error"]
     assert ask(server, "POST", "/translate", b'{"sentences": ["\\ud800"]}')[0] == 400
     assert ask(server, "POST", "/translate", b" " * (LARGEST + 1))[0] == 413
+    assert ask(server, "POST", "/no", b" " * (8 * LARGEST))[0] == 413
     assert translate(server, ["a"] * (MOST + 1))[0] == 413
     status, answer = translate(server, ["x"])
     assert (status, answer["error"]) == (422, "x is too long")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from oaxe.decoding import translator as translator_module
 from oaxe.decoding.beam import beam_search
+from oaxe.decoding.hypothesis import Hypothesis
 from oaxe.decoding.one_pass import translate_batch
 from oaxe.decoding.pretrained import CONFIG, SUBWORDS, WEIGHTS, _crc32
 from oaxe.decoding.translator import Translator, batches, padded
@@ -89,6 +92,32 @@ def test_options_and_mode(subwords: Subwords) -> None:
     assert ours.model.training  # as it was before
     three = Translator(ours.model, subwords, decoding={"length_candidates": 3})
     assert len(three.translate_scored(line)[0]) == 3
+
+
+def test_no_dropout_when_another_thread_is_done_before(
+    subwords: Subwords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, modes = translator(subwords), list[bool]()
+    ours.model.train()
+    first = threading.Thread(target=ours.translate, args=(SENTENCES[:1],))
+    first_is_in, second_is_in = threading.Event(), threading.Event()
+
+    def decode(*arguments: Any, **options: Any) -> list[list[Hypothesis]]:
+        if threading.current_thread() is first:
+            first_is_in.set()
+            second_is_in.wait(20)
+        else:
+            second_is_in.set()
+            first.join(20)
+        modes.append(ours.model.training)
+        return translate_batch(*arguments, **options)
+
+    monkeypatch.setattr(translator_module, "translate_batch", decode)
+    first.start()
+    first_is_in.wait(20)
+    ours.translate(SENTENCES[:1])
+    assert modes == [False, False]
+    assert ours.model.training
 
 
 def test_options_that_cannot_be(subwords: Subwords) -> None:

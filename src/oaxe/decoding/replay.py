@@ -28,6 +28,7 @@ class Replays:
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
+        self._children = [(of, of.copy()) for m in model.modules() if (of := m._modules)]
         # Weights are kept, so that no others can have their addresses.
         self._weights = [
             (module._parameters, name, weight.detach())
@@ -43,10 +44,14 @@ class Replays:
         return type(self), (self.model,)  # a copy records its own
 
     def are_of(self, model: Transformer) -> bool:
-        """Whether this is the model, and its weights are still where they were."""
-        return model is self.model and all(
-            (weight := of[name]) is not None and weight.data_ptr() == known.data_ptr()
-            for of, name, known in self._weights
+        """Whether this is the model, with the same modules, and weights where they were."""
+        return (
+            model is self.model
+            and all(now == known for now, known in self._children)
+            and all(
+                (weight := of.get(name)) is not None and weight.data_ptr() == known.data_ptr()
+                for of, name, known in self._weights
+            )
         )
 
     def __call__(
@@ -85,7 +90,8 @@ class Replays:
             try:
                 with torch.cuda.stream(self._stream):
                     function(self.model, *own, **options)  # libraries take their memory at first
-                # Other threads, such as those that load data, may use the device meanwhile.
+                # Other threads, such as those that load data, may use the device meanwhile; they
+                # may not wait for all of it.
                 with torch.cuda.graph(
                     graph, self._pool, self._stream, capture_error_mode="thread_local"
                 ):

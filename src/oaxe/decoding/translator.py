@@ -2,10 +2,12 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -34,6 +36,8 @@ OPTIONS: dict[str, dict[str, Option]] = {
     "ctc": {},
     "lm": {},
 }
+
+COUNTING = Lock()  # the threads that translate; not of a Translator, which may be copied
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Translator:
         self.decoding = changed_options(self.kind, OPTIONS[self.kind], decoding or {})
         self.cuda_graphs = cuda_graphs
         self._replays: Replays | None = None
+        self._threads, self._was_training = 0, False
         n_rows = model.output_weight.shape[0]
         if n_rows != subwords.vocab_size:
             raise UserError(
@@ -164,21 +169,32 @@ class Translator:
         rows = int(how.get("beam", how.get("length_candidates", 1)))  # of a sentence
         found = [[Hypothesis([], 0.0, 0)] for _ in sentences]
         device = self.model.output_weight.device
-        was_training = self.model.training
-        if was_training:  # eval() visits all modules: too long a walk for every sentence
-            self.model.eval()
-        try:
-            with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-                for batch in batches([len(t) for t in tokens], batch_tokens // rows):
-                    source = padded([tokens[i] for i in batch]).to(device)
-                    hypotheses = self._decode(source, how, alone=alone)
-                    for i, of_sentence in zip(batch, hypotheses, strict=True):
-                        found[i] = of_sentence
-        finally:
-            if was_training:
-                self.model.train()
+        with self._evaluating(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            for batch in batches([len(t) for t in tokens], batch_tokens // rows):
+                source = padded([tokens[i] for i in batch]).to(device)
+                hypotheses = self._decode(source, how, alone=alone)
+                for i, of_sentence in zip(batch, hypotheses, strict=True):
+                    found[i] = of_sentence
         texts = iter(self.subwords.decode([h.tokens for hs in found for h in hs]))
         return [[Translation(next(texts), h.score, h.length, h.tokens) for h in hs] for hs in found]
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """No dropout, until the last of the threads that are in here has left."""
+        with COUNTING:
+            # eval() visits all modules: too long a walk for every sentence
+            if self.model.training:
+                self.model.eval()
+                self._was_training = True
+            self._threads += 1
+        try:
+            yield
+        finally:
+            with COUNTING:
+                self._threads -= 1
+                if self._was_training and not self._threads:
+                    self.model.train()
+                    self._was_training = False
 
     def _decode(
         self, source: Tensor, how: Mapping[str, Option], *, alone: bool
@@ -186,7 +202,7 @@ class Translator:
         if self.kind == "at":
             return beam_search(self.model, source, **how)  # type: ignore[arg-type]
         decode = partial(translate_batch, self.model, source, **how)  # type: ignore[arg-type]
-        if self._replays is not None and not self._replays.are_of(self.model):
+        if self._replays and not (self.cuda_graphs and self._replays.are_of(self.model)):
             self._replays = None
         if not (self.cuda_graphs and alone and is_on_gpu(source)):
             return decode()
@@ -195,12 +211,13 @@ class Translator:
             try:
                 return decode(replays=self._replays)
             except RuntimeError as error:
-                self.cuda_graphs, self._replays = False, None
-                warnings.warn(
-                    f"CUDA graphs failed, translating without them, more slowly: {error}",
-                    stacklevel=4,
-                )
-        return decode()
+                failure = error
+        hypotheses = decode()  # if that fails as well, graphs are not the reason
+        self.cuda_graphs, self._replays = False, None
+        warnings.warn(
+            f"CUDA graphs failed, translating without them, more slowly: {failure}", stacklevel=4
+        )
+        return hypotheses
 
     def _tokens(self, sentences: Sequence[str], first_line: int) -> list[list[int]]:
         """Subwords with EOS behind; nothing at all for an empty line."""

@@ -32,9 +32,10 @@ def linear_assignment(
     assignments share the least cost, any one of them is returned. Not differentiable.
 
     Args:
-        cost: ``(batch, rows, columns)``, any floating dtype. CUDA costs are solved on the GPU and
-            nothing waits for it. Only above 1,024 places, or without Triton, they go to the host
-            and back. A pair that must not be has a finite cost, larger than any total of others.
+        cost: ``(batch, rows, columns)`` of half, single or double precision. CUDA costs are solved
+            on the GPU and nothing waits for it. Only above 1,024 places, or without Triton, they go
+            to the host and back. A pair that must not be has a finite cost, larger than any total
+            of others.
         mask: ``(batch, n)`` bool, for square costs: True for the rows *and* columns that take part;
             they need not be a prefix. Default: all of them.
         column_mask: ``(batch, columns)`` bool, True for the columns that take part, where they are
@@ -183,6 +184,8 @@ def _not_finite(rows: list[int], what: str) -> NotFiniteError:
 
 def _solve_with_c(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
     column = torch.empty(cost.shape[:2], dtype=torch.int64)
+    if not column.numel():
+        return column, 0
     not_finite = _solver.solve(
         cost.data_ptr(),
         cost.dtype == torch.float64,

@@ -51,9 +51,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         try:
+            body = self._body()
             if self.path != "/translate":
                 raise RefusedError(HTTPStatus.NOT_FOUND, "post to /translate")
-            sentences = sentences_of(self._body())
+            sentences = sentences_of(body)
             self.server.check(sentences)
             began = time.perf_counter()
             translations = self.server.translate(sentences)
@@ -73,7 +74,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
+        if not length.isdecimal() or len(length) > 18:
             raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "say Content-Length")
         if int(length) > LARGEST:
             self.unread = min(int(length), 16 * LARGEST)
@@ -134,10 +135,11 @@ def sentences_of(body: bytes) -> list[str]:
     sentences = content.get("sentences") if isinstance(content, dict) else None
     if not isinstance(sentences, list) or not all(isinstance(s, str) for s in sentences):
         raise RefusedError(HTTPStatus.BAD_REQUEST, f"send {example}")
-    if others := ", ".join(sorted(content.keys() - {"sentences"})):
+    if others := sorted(content.keys() - {"sentences"}):
         raise RefusedError(
             HTTPStatus.BAD_REQUEST,
-            f"there is no {others}; send {example}; options are given to oaxe serve at its start",
+            f"there is no {', '.join(map(repr, others))}; send {example}; options are given to "
+            "oaxe serve at its start",
         )
     if len(sentences) > MOST:
         raise RefusedError(
