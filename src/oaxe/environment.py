@@ -39,7 +39,9 @@ def machine() -> dict[str, str | int]:
 
 
 def _commit() -> str | None:
-    """Of the source tree that this package runs from, if it is one."""
+    """Of the source tree that this package runs from; OAXE_COMMIT tells what a copy cannot know."""
+    if told := os.environ.get("OAXE_COMMIT"):
+        return told
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
