@@ -131,6 +131,7 @@ def test_every_table_is_there(name: str, everything: Path) -> None:
     text = (everything / f"{name}.md").read_text(encoding="utf-8")
     assert TABLES[name].paper in page
     assert TABLES[name].paper in text
+    assert f"oaxe reproduce {name} --data {DATASET} --preset tiny --seeds 1\n" in text
     shown = {row["system"] for row in rows_of(everything, name)}
     if TABLES[name].form == "grid":
         assert shown >= {*TABLES[name].systems} - {"lm"}
@@ -177,6 +178,17 @@ def test_the_scores_are_those_of_the_outputs(everything: Path, sets: Path) -> No
     repeated = sum(a == b for line in words for a, b in pairwise(line))
     percent = 100 * repeated / sum(map(len, words))
     assert value(everything, "repetition", "gold", "repeated, %") == pytest.approx(percent)
+
+
+def test_signatures_are_of_what_is_shown(everything: Path) -> None:
+    for row in rows_of(everything, "multiref"):
+        if row["by"] == "us":
+            n_references = {"single": 1, "multiple": 2}[row["column"]]
+            assert row["signature"].startswith(f"nrefs:{n_references}|")
+    text = (everything / "multiref.md").read_text()
+    assert "nrefs:2" in text
+    assert "nrefs:1" not in text
+    assert "nrefs:2" not in (everything / "main.md").read_text()
 
 
 def test_ablations_show_validation(everything: Path, sets: Path) -> None:
@@ -277,7 +289,8 @@ def test_tables_of_what_is_there(everything: Path, sets: Path, tmp_path: Path) -
     shutil.copytree(everything / results, tmp_path / results)
     shutil.rmtree(tmp_path / results / "oaxe-truncation-0.25-seed-1")
     printed = reproduce(tmp_path, sets, "truncation", train=False)
-    assert "not everything is there" in printed
+    assert f"missing, and made without --no-train: {DATASET}/tiny/" in printed
+    assert f"{DATASET}/tiny/oaxe-truncation-0.25-seed-1" in printed
     before, after = ((o / "truncation.md").read_text() for o in (everything, tmp_path))
     new = {*after.splitlines()} - {*before.splitlines()}
     assert [line.split(" | ")[:2] for line in new] == [["| 0.25", "-"]]

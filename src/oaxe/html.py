@@ -24,13 +24,16 @@ p { margin: .6rem 0 }
 .lead { font-size: 1.15rem; border-left: 4px solid var(--good); padding-left: .8rem }
 .note { background: var(--note); padding: .6rem .8rem; border-radius: 6px }
 .soft, caption { color: var(--soft); font-size: .9rem }
-.scroll { overflow-x: auto; margin: .8rem 0 }
+.scroll { overflow-x: auto; width: fit-content; min-width: 100%; max-width: calc(100vw - 4rem);
+  margin: .8rem 0 .8rem 50%; transform: translateX(-50%) }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 caption { text-align: left; padding-bottom: .3rem }
 th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid var(--line);
   white-space: nowrap }
 th:first-child { text-align: left; padding-left: 0 }
 thead th { color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom }
+@media (min-width: 48rem) { .scroll th:first-child { position: sticky; left: 0;
+  background: var(--paper) } }
 @media (max-width: 30rem) { table { font-size: .88rem } th, td { padding: .3rem .4rem } }
 svg, img { display: block; width: 100%; max-width: 32rem; height: auto; margin: .8rem 0 }
 svg { fill: currentColor }

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from statistics import mean
+from math import nan
+from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oaxe.evaluation.page import MARKERS
@@ -10,13 +11,13 @@ from oaxe.html import picture
 from oaxe.tables import NOTHING, Figures, mean_and_spread
 from oaxe.translation.paper import PAPER, Reported
 from oaxe.translation.records import Records
-from oaxe.translation.sheet import Block, Sheet, colour, finished, origin
+from oaxe.translation.sheet import Block, Sheet, blocks_of, colour, finished, origin
 from oaxe.translation.tables import Column, Row, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Points = list[tuple[float | None, float]]
+Points = list[tuple[float, list[float]]]  # values of all seeds
 FORMS = dict.fromkeys(("repetition", "ncm", "brevity"), ".2f")  # others have one digit
 
 
@@ -47,7 +48,10 @@ def grid(name: str, table: Table, all_records: Sequence[Records]) -> Sheet:
     sheet = Sheet([Figures(f"{table.about} {table.paper}", head, lines)])
     sheet.figures += chain.from_iterable(column.figures for column in filled)
     if table.text == "several" and not blocks:
-        sheet.notes.append("None of these data sets has a test set with several references.")
+        sheet.notes.append(
+            "None of these data sets has a test set with several references: English-German has "
+            "ott2018-en-de, Tatoeba its own."
+        )
     sheet.notes += [reported.note] if reported.note else []
     if table.axis:
         sheet.pictures.append((table.about, against_x(table, blocks, reported)))
@@ -70,13 +74,6 @@ def of_theirs(table: Table, reported: Reported, dataset: str, column: Column) ->
         if (value := found.get(row.key)) is not None
     ]
     return Filled(f"paper, {dataset}: {column.label}", cells, figures)
-
-
-def blocks_of(table: Table, records: Records) -> list[Block]:
-    if table.text in ("test", "valid"):
-        return [Block(records, "test", table.text == "valid")]
-    wanted = table.text == "several"
-    return [Block(records, test) for test, most in records.tests().items() if (most > 1) == wanted]
 
 
 def of_paper(reported: Reported, dataset: str, column: Column) -> dict[str, float | None]:
@@ -127,17 +124,20 @@ def figures_of(block: Block, row: Row, column: Column) -> Iterator[dict[str, Any
             "value": value,
             "system": name,
             "seed": seed,
-            **origin(records, name, seed, block.test),
+            **origin(records, name, seed, block.test, measure=column.measure),
         }
 
 
 def against_x(table: Table, blocks: Sequence[Block], reported: Reported) -> "Figure":
-    """Lines of means over seeds; the paper's points are hollow."""
+    """Lines of means over seeds with their standard deviations; the paper's points are hollow."""
     figure, axes = picture()
     lines = [*our_lines(table, blocks), *their_points(table, reported)]
     for count, (label, points, style) in enumerate(lines):
-        axes.plot(
-            *zip(*points, strict=True),
+        axes.errorbar(
+            [x for x, _ in points],
+            [mean(values) for _, values in points],
+            [stdev(values) if len(values) > 1 else nan for _, values in points],
+            capsize=3,
             marker=MARKERS[count % len(MARKERS)],
             linestyle=style,
             fillstyle="full" if style else "none",
@@ -151,9 +151,10 @@ def our_lines(table: Table, blocks: Sequence[Block]) -> Iterator[tuple[str, Poin
     for block in blocks:
         for column in table.columns:
             points = [
-                (row.x, mean(values.values()))
+                (row.x, list(values.values()))
                 for row in table.rows
-                if (name := row.system(column))
+                if row.x is not None
+                and (name := row.system(column))
                 and (values := block.records.values(name, column.measure, block.test))
             ]
             if points:
@@ -164,6 +165,10 @@ def their_points(table: Table, reported: Reported) -> Iterator[tuple[str, Points
     for dataset in reported.datasets:
         for column in table.columns:
             found = of_paper(reported, dataset, column)
-            points = [(row.x, y) for row in table.rows if (y := found.get(row.key)) is not None]
+            points = [
+                (row.x, [y])
+                for row in table.rows
+                if row.x is not None and (y := found.get(row.key)) is not None
+            ]
             if points:
-                yield f"paper, {dataset}: {column.label}", list(points), ""
+                yield f"paper, {dataset}: {column.label}", points, ""

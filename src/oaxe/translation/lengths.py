@@ -7,7 +7,7 @@ from oaxe.evaluation.page import MARKERS
 from oaxe.html import picture
 from oaxe.tables import Figures, mean_and_spread
 from oaxe.translation.records import Records
-from oaxe.translation.sheet import Block, Sheet, colour, finished, origin
+from oaxe.translation.sheet import Block, Sheet, blocks_of, colour, finished, origin
 from oaxe.translation.tables import Row, Table
 
 
@@ -26,9 +26,8 @@ def lengths(name: str, table: Table, all_records: Sequence[Records]) -> Sheet:
     """A table and a picture for each test set and each kind of training data."""
     sheet = Sheet()
     for records in all_records:
-        for test in records.tests():
+        for block in blocks_of(table, records):
             for heading, rows in sections(table).items():
-                block = Block(records, test)
                 add_lengths(sheet, f"{block.label}: {heading.lower()}", block, rows)
     return sheet
 
@@ -66,5 +65,6 @@ def add_lengths(sheet: Sheet, title: str, block: Block, rows: Sequence[Row]) -> 
             Figures(f"BLEU by {unit} of the reference (sentences), {title}", head, lines)
         )
         axes.set_ylim(bottom=0)
-        axes.set_xticks(range(len(labels)), [label.split(" (")[0] for label in labels])
-        sheet.pictures.append((title, finished(figure, f"{unit} of the reference")))
+        ticks = {i: label for i, label in enumerate(labels) if not label.endswith("(0)")}
+        axes.set_xticks([*ticks], [label.replace(" (", "\n(") for label in ticks.values()])
+        sheet.pictures.append((title, finished(figure, f"{unit} of the reference (sentences)")))

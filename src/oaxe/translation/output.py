@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Sequence
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from oaxe.files import appears_whole, write_whole
 from oaxe.html import page, paragraph, scroll, svg, table
 from oaxe.tables import NOTHING, markdown
 from oaxe.translation.records import Records
-from oaxe.translation.sheet import Sheet, origin
+from oaxe.translation.sheet import Sheet, blocks_of, origin
 from oaxe.translation.tables import Table
 
 COLUMNS = (
@@ -32,7 +33,7 @@ def write_sheet(
     for label, figure in sheet.pictures:
         with appears_whole(out / pictures[label]) as file:
             figure.savefig(file, format="png", dpi=150, bbox_inches="tight")
-    notes = [about.about, *sheet.notes, *presets(about, all_records)]
+    notes = [about.about, *sheet.notes, *how(name, about, all_records)]
     text = [
         f"# {title}\n",
         *(f"{note}\n" for note in notes),
@@ -62,24 +63,32 @@ def picture_name(name: str, label: str, sheet: Sheet) -> str:
     return f"{name}{more}.png"
 
 
-def presets(about: Table, all_records: Sequence[Records]) -> list[str]:
-    """What a reader must know of the figures."""
-    found = {records.place.preset for records in all_records}
-    counts = {len(records.of(name)) for records in all_records for name in about.systems} - {0}
-    fewest, most = min(counts, default=0), max(counts, default=0)
-    seeds = f"{fewest} to {most}" if fewest < most else f"{most}"
-    text = f"Preset {', '.join(sorted(found))}; {seeds} seed{'s' * (most != 1)}"
-    p_values = ", the largest p-value" * any(column.kind == "p" for column in about.columns)
-    spread = f", mean ± standard deviation{p_values}." if most > 1 else "."
+def how(name: str, about: Table, all_records: Sequence[Records]) -> list[str]:
+    """The command, and what a reader must know of the figures."""
+    places = [records.place for records in all_records]
+    data = "".join(f" --data {place.dataset}" for place in places)
+    preset, seeds = places[0].preset, len(all_records[0].seeds)
+    command = f"oaxe reproduce {name}{data} --preset {preset} --seeds {seeds}"
+    counts = {r.place.dataset: {len(r.of(s)) for s in about.systems} - {0} for r in all_records}
+    found = ", ".join(f"{d} {span(c)}" for d, c in counts.items() if c) or "none"
+    several = max(chain.from_iterable(counts.values()), default=0) > 1
+    p = ", the largest p-value, 1 where seeds disagree on which system is better"
+    p *= any(column.kind == "p" for column in about.columns)
+    spread = f"; mean ± standard deviation{p}" if several else ""
     tiny = ["The preset tiny shows that everything works; its figures mean nothing."]
-    return [text + spread, *(tiny if "tiny" in found else [])]
+    return [command, f"Seeds: {found}{spread}.", *(tiny if preset == "tiny" else [])]
+
+
+def span(counts: set[int]) -> str:
+    return f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(*counts)
 
 
 def origins_of(about: Table, all_records: Sequence[Records]) -> list[tuple[str, dict[str, Any]]]:
     """Every result that the table is made of, with its name."""
     return [
-        (f"{records.place.dataset}, {system}, seed {seed}", origin(records, system, seed, "test"))
+        (f"{records.place.dataset}, {system}, seed {seed}", origin(records, system, seed, *tests))
         for records in all_records
+        if (tests := [block.test for block in blocks_of(about, records)])
         for system in about.systems
         for seed in records.of(system)
     ]

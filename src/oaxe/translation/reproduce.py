@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from oaxe.decoding.lines import usable_device
 from oaxe.errors import UserError
 from oaxe.evaluation.output import make_folder
 from oaxe.jobs import INTERRUPTED, run_jobs, what_is_missing
@@ -62,7 +63,12 @@ def run(
     tables = {d: [name for name in wanted if d in wanted[name]] for d in places}
     plans = [plan(places[d], tables[d], seeds, jobs) for d in places]
     if not train and any(made.jobs for made in plans):
-        console.print("not everything is there; without --no-train the rest is made")
+        missing = list(chain.from_iterable(made.jobs for made in plans))
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        console.print(
+            f"missing, and made without --no-train: {', '.join(missing[:10])}{more}",
+            highlight=False,
+        )
         plans = []
     for made in plans:
         if made.jobs and not made.place.is_prepared("raw"):
@@ -72,6 +78,8 @@ def run(
     if todo:
         logs = " ".join(str(made.place.root / "logs") for made in plans if made.jobs)
         console.print(f"{len(todo)} to do; logs in {logs}", highlight=False)
+        if preset != "tiny" and usable_device(None) == "cpu":
+            console.print(f"preset {preset} is made for a GPU: without one it may take days")
     failed = run_jobs(todo, jobs, console)
     if INTERRUPTED in failed.values():
         raise what_is_missing(failed)
@@ -94,6 +102,8 @@ def write_table(name: str, all_records: Sequence[Records], out: Path, console: C
     table = TABLES[name]
     sheet = LAYOUTS[table.form](name, table, all_records)
     write_sheet(name, table, sheet, all_records, out)
+    for note in sheet.notes:
+        console.print(note, highlight=False, markup=False)
     for figures in sheet.tables:
         console.print(markdown(figures), highlight=False, markup=False, soft_wrap=True)
 

@@ -1,11 +1,13 @@
 """What is said about one table of the paper, before it becomes files."""
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from oaxe.evaluation.page import COLOURS
 from oaxe.tables import Figures
 from oaxe.translation.records import Records
+from oaxe.translation.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,19 +45,32 @@ class Block:
         return f"{dataset} on {self.test}{', out of domain' * away}"
 
 
-def origin(records: Records, system: str, seed: int, test: str) -> dict[str, Any]:
+def blocks_of(table: Table, records: Records) -> list[Block]:
+    if table.text in ("test", "valid"):
+        return [Block(records, "test", table.text == "valid")]
+    wanted = {"every": (True, False), "several": (True,), "single": (False,)}[table.text]
+    return [Block(records, test) for test, most in records.tests().items() if (most > 1) in wanted]
+
+
+def origin(
+    records: Records, system: str, seed: int, *tests: str, measure: str = ""
+) -> dict[str, Any]:
+    """Where a figure comes from, with the signatures of BLEU on the test sets that it is of."""
     result = records.of(system).get(seed)
     if result is None:
         return {}
     place, environment = records.place, result["environment"]
-    scores = result["tests"].get(test)
+    scores = [result["tests"][test] for test in tests if test in result["tests"]]
+    signatures = dict.fromkeys(score["bleu"]["signature"] for score in scores)
+    if measure == "single_bleu":
+        signatures = dict.fromkeys(re.sub("nrefs:[^|]+", "nrefs:1", s) for s in signatures)
     return {
         "preset": place.preset,
         "updates": result["training"]["step"],
         "seconds": result["training"]["seconds"],
         "commit": environment["commit"],
         "device": environment["device"],
-        "signature": scores["bleu"]["signature"] if scores else None,
+        "signature": ", ".join(signatures) or None,
         "result": place.result(system, seed).relative_to(place.out).as_posix(),
     }
 
