@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from oaxe.cli import app
 from oaxe.decoding.likelihood import log_likelihoods
-from oaxe.decoding.translator import Translator
+from oaxe.decoding.translator import OPTIONS, Translator
 from oaxe.errors import UserError
+from oaxe.evaluation.decodings import decodings
 from oaxe.evaluation.fluency import perplexity
 from oaxe.evaluation.ncm import ncm
 from oaxe.evaluation.repetition import repeated_percent
@@ -101,6 +102,29 @@ def test_models_translate_and_all_is_measured(folder: Path, tmp_path: Path) -> N
     assert report["systems"]["AT"]["ncm"] is report["systems"]["CTC"]["ncm"] is None
     assert len(report["notes"]) == 2
     assert "AT has no NCM: it chooses word by word" in shown.replace("\n", " ")
+    said = "NAT: 3 lengths, repeats removed; AT: beam 2; CTC: repeats and blanks removed"
+    assert f"Decoding: {said}\n" in shown
+    assert f"Decoding: {said}</p>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_how_models_decode_in_words() -> None:
+    def model(kind: str, **options: bool | int | float) -> dict[str, Any]:
+        return {"model": {"kind": kind, "decoding": {**OPTIONS[kind], **options}}}
+
+    systems = {
+        "teacher": model("at", beam=1, max_ratio=3.0),
+        "XE": model("nat"),
+        "file": {"model": None},
+        "OaXE": model("nat"),
+        "AXE": model("nat", length_candidates=1, deduplicate=False, remove_blanks=True),
+        "refined": model("nat", refine_steps=4),
+    }
+    assert decodings({"systems": systems}) == [
+        "Decoding: teacher: beam 1 (greedy), length ratio up to 3.0; "
+        "XE, OaXE: 5 lengths, repeats removed; "
+        "AXE: 1 length, repeats kept, blanks removed; refined: 5 lengths, repeats removed, 4 passes"
+    ]
+    assert decodings({"systems": {"file": {"model": None}}}) == []
 
 
 def test_a_model_of_another_language_is_named(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from html import escape
 from typing import Any
 
+from oaxe.evaluation.decodings import decodings
 from oaxe.evaluation.side_by_side import missing, repeats
 from oaxe.evaluation.tables import Report, all_tables, signatures
 from oaxe.html import page, paragraph, picture, svg, table
@@ -28,6 +29,7 @@ def report_page(report: Report) -> str:
         *(paragraph(note, "note") for note in report["notes"]),
         "<h2>Figures</h2>",
         *(table(*figures) for figures in all_tables(report)),
+        *(paragraph(line, "soft") for line in decodings(report)),
         "<h2>BLEU by length</h2>",
         _by_length(report),
         examples_section(report),

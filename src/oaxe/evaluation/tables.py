@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from oaxe.evaluation.decodings import decodings
 from oaxe.tables import NOTHING, Figures
 
 Report = Mapping[str, Any]  # scores.json
@@ -28,7 +29,7 @@ def show(report: Report, console: Console) -> None:
         for row in figures.rows:
             table.add_row(*map(Text, row))
         console.print(table)
-    for line in (*signatures(report), *report["notes"]):
+    for line in (*decodings(report), *signatures(report), *report["notes"]):
         console.print(Text(line), soft_wrap=True)
 
 
