@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from oaxe.cli import app
 from oaxe.errors import UserError
-from oaxe.evaluation.gold import Gold
+from oaxe.evaluation.gold import Gold, read_gold
 from oaxe.evaluation.repetition import collapsed, repeated_percent
 from oaxe.evaluation.scores import bleu, bleu_by_length, metrics_for, single_reference_bleu
 from oaxe.evaluation.significance import paired_test
@@ -411,6 +411,28 @@ def test_notes(tmp_path: Path) -> None:
     notes = load(tmp_path / "s.json")["notes"]
     assert notes[0] == "BLEU is of characters"
     assert notes[1].startswith("ref looks tokenized, 100 of its lines")
+
+
+def test_blank_lines(tmp_path: Path) -> None:
+    """Of references they do not count where there is another, and a note says where they are."""
+    texts = [sentences(30, 10), sentences(31, 10), sentences(32, 10)]
+    texts[0][3] = texts[0][8] = texts[1][4] = texts[1][8] = ""
+    texts[2][2] = texts[2][5] = texts[2][8] = " "
+    a, b, hyp = (write(tmp_path / n, lines) for n, lines in zip("abh", texts, strict=True))
+    entries = [json.dumps({"src": "x", "refs": of}) for of in zip(*texts[:2], strict=True)]
+    multi = write(tmp_path / "multi.jsonl", entries)
+    expected = [[t for t in of if t] or [""] for of in zip(*texts[:2], strict=True)]
+    assert read_gold(references=[a, b]).references == expected
+    assert read_gold(multiref=multi).references == expected
+    shown = run("--hyp", hyp, "--ref", a, "--ref", b, "--json", tmp_path / "s.json")
+    found = load(tmp_path / "s.json")
+    assert found["gold"]["references"] == [1, 2]
+    assert found["notes"] == [
+        f"2 of 10 lines of {a} are blank",
+        f"2 of 10 lines of {b} are blank",
+        f"2 of 10 lines of {hyp} are blank where the reference is not",
+    ]
+    assert all(note in shown for note in found["notes"])
 
 
 @pytest.mark.parametrize(("language", "noted"), [("", True), ("de", True), ("ja", False)])

@@ -12,7 +12,7 @@ from oaxe.decoding.translator import Option, Translator
 from oaxe.environment import environment
 from oaxe.errors import UserError
 from oaxe.evaluation.fluency import perplexity
-from oaxe.evaluation.gold import Gold
+from oaxe.evaluation.gold import Gold, blank_note
 from oaxe.evaluation.ncm import ncm, why_not
 from oaxe.evaluation.repetition import repeated_percent
 from oaxe.evaluation.scores import (
@@ -235,7 +235,7 @@ def _add_speed(
 
 def _notes(systems: Sequence[System], metrics: Metrics, gold: Gold, options: Options) -> list[str]:
     """What a reader of the figures should know, and why some of them are not there."""
-    notes = []
+    notes = [*gold.notes]
     if metrics.tokenizer == "13a" and is_unspaced(gold.first):
         notes.append(
             "the references are written without spaces, and BLEU takes each line for one word: "
@@ -252,6 +252,9 @@ def _notes(systems: Sequence[System], metrics: Metrics, gold: Gold, options: Opt
                 "scores of detokenized text can be compared, others cannot"
             )
         if system.translator is None:
+            pairs = zip(system.raw, gold.first, strict=True)
+            silent = [not line.strip() and bool(first.strip()) for line, first in pairs]
+            notes += blank_note(system.given, silent, " where the reference is not")
             if options.speed:
                 notes.append(f"{system.name} has no speed: it is a file")
         elif reason := why_not(system.translator.kind):

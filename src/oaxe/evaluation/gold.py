@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from oaxe.data.corpus import Corpus, read_manifest
@@ -13,10 +13,11 @@ from oaxe.text.lines import read_lines
 
 @dataclass(frozen=True)
 class Gold:
-    references: list[list[str]]  # of each sentence, one or more
+    references: list[list[str]]  # of each sentence, one or more; blank only where all are
     sources: list[str] | None  # known if models are to translate them
     language: str  # of the references
     files: list[Path]
+    notes: list[str] = field(default_factory=list)  # for the reader of the figures
 
     def __len__(self) -> int:
         return len(self.references)
@@ -80,8 +81,25 @@ def read_gold(
     if source is not None and sources is not None:
         check_lines(source, len(sources), references[0], len(texts[0]))
         files.append(source)
-    together = [list(of_sentence) for of_sentence in zip(*texts, strict=True)]
-    return Gold(together, sources, language or "", files)
+    together = [without_blanks(of_sentence) for of_sentence in zip(*texts, strict=True)]
+    notes = [
+        note
+        for path, lines in zip(references, texts, strict=True)
+        for note in blank_note(path, [not line.strip() for line in lines])
+    ]
+    return Gold(together, sources, language or "", files, notes)
+
+
+def without_blanks(of_sentence: Sequence[str]) -> list[str]:
+    """The references of a sentence that say something; a blank one if none does."""
+    return [text for text in of_sentence if text.strip()] or [of_sentence[0]]
+
+
+def blank_note(path: Path | str, are_blank: Sequence[bool], where: str = "") -> list[str]:
+    """A note on blank lines, if there are any."""
+    count, total = sum(are_blank), len(are_blank)
+    verb = "is" if count == 1 else "are"
+    return [f"{count:,} of {total:,} lines of {path} {verb} blank{where}"] if count else []
 
 
 def check_lines(path: Path, found: int, reference: Path, expected: int) -> None:
@@ -118,5 +136,5 @@ def _from_json_lines(path: Path, language: str) -> Gold:
                 f"reference at least; got {line[:80]!r}"
             )
         sources.append(source)
-        references.append(of_sentence)
+        references.append(without_blanks(of_sentence))
     return Gold(references, sources, language, [path])
