@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -98,13 +99,18 @@ def test_init_from(data: Path, tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="is no folder"):
         train_small(start_from("nowhere", "a", data))
-    assert not (tmp_path / "a/config.yaml").exists()  # which would refuse the right one
+    assert not (tmp_path / "a").exists()
     (tmp_path / "unfinished").mkdir()
     (tmp_path / "unfinished/config.yaml").touch()
     with pytest.raises(UserError, match="not finished"):
         train_small(start_from("unfinished", "b", data))
-    with pytest.raises(UserError, match=r"(?s)another architecture:.*length"):
+    with pytest.raises(UserError) as error:
         train_small(start_from("first", "c", data, model__kind="at"))
+    assert str(error.value).splitlines() == [
+        f"train.init_from {tmp_path / 'first'} is of another architecture:",
+        "  model.kind: nat there, at here",
+        "Give a model of the same architecture, or change the settings of this run",
+    ]
     other = make_data(tmp_path / "other", digits="01234")
     with pytest.raises(UserError, match=r"other subwords.*--subwords"):
         train_small(start_from("first", "d", other))
@@ -142,6 +148,33 @@ def test_init_from_a_model_of_the_other_direction(kind: str, data: Path, tmp_pat
     if kind == "lm":  # which has only one language
         assert train_small(turned("cc", "bb"))[0]["step"] == 1
     assert train_small(turned("aa-AA", "bb"))[0]["step"] == 1  # a region is no other language
+
+
+@pytest.mark.parametrize("kind", ["nat", "at", "ctc", "lm"])
+def test_init_from_a_model_of_other_settings(kind: str, data: Path, tmp_path: Path) -> None:
+    loss = {"loss__name": "ctc"} if kind == "ctc" else {}
+    train_small(settings_of(data, tmp_path / "a", model__kind=kind, train__steps=1, **loss))
+
+    def message(**changes: Any) -> list[str]:
+        start = {"train__init_from": str(tmp_path / "a"), "model__kind": kind, **loss, **changes}
+        with pytest.raises(UserError, match="is of another architecture") as error:
+            train_small(settings_of(data, tmp_path / "b", **start))
+        assert not (tmp_path / "b").exists()
+        return str(error.value).splitlines()[1:-1]
+
+    size = "  model.size: tiny there, small here"
+    assert message(model__size="small") == [size]
+    assert message(model__size="small", model__norm="pre", model__max_length=40) == [
+        size, "  model.norm: post there, pre here", "  model.max_length: 32 there, 40 here",
+    ]  # fmt: skip
+    if kind == "ctc":
+        assert message(model__upsample=3) == ["  model.upsample: 2 there, 3 here"]
+    if kind == "at":  # which a nat may begin with
+        assert message(model__kind="nat", model__size="small") == [size]
+    with mock.patch.dict(SMALL, ffn=48):  # a size that has no name
+        shapes = message()
+    assert len(shapes) == 3
+    assert all("has shape" in line for line in shapes)
 
 
 def test_init_from_an_autoregressive_model(data: Path, tmp_path: Path) -> None:

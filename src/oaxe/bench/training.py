@@ -13,7 +13,7 @@ from rich.table import Table
 from oaxe.data.batches import Update
 from oaxe.environment import environment
 from oaxe.training.ranks import join
-from oaxe.training.run import assemble
+from oaxe.training.run import assemble, gather
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import Trainer
 
@@ -37,7 +37,8 @@ def run(settings: Settings, updates: int, json_path: Path | None, console: Conso
             ),
             loss=dataclasses.replace(settings.loss, annealing=False),
         )
-        trainer, _ = assemble(settings, join(), console)
+        ranks = join()
+        trainer, _ = assemble(settings, gather(settings, ranks), ranks, console)
         seconds, waiting, bare, tokens = 0.0, 0.0, 0.0, 0
         with trainer.loader() as loader:
             for done in range(0, updates, TURN):

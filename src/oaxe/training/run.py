@@ -13,12 +13,12 @@ RUN/.lock              locked while a process trains here
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import yaml
@@ -45,7 +45,7 @@ from oaxe.training.checkpoint import (
 )
 from oaxe.training.log import figures
 from oaxe.training.ranks import Ranks, join, leave
-from oaxe.training.settings import Settings
+from oaxe.training.settings import ModelSettings, Settings
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED, Trainer
 from oaxe.training.validation import Validation, bleu, decoding_options, mean_log_probability
 
@@ -56,13 +56,22 @@ MAY_CHANGE = {
 }  # fmt: skip
 
 
+class Parts(NamedTuple):
+    """What a run is made of."""
+
+    manifest: Manifest
+    corpus: Corpus
+    valid: Corpus
+    model: Transformer
+
+
 def train(settings: Settings, console: Console) -> dict[str, Any]:
     """Run, or continue, the training that the settings describe; returns ``result.json``."""
-    read_manifest(Path(settings.data.folder))  # a wrong path should leave no run folder behind
     ranks, folder = join(), Path(settings.run)
     try:
+        parts = gather(settings, ranks)  # what cannot begin leaves no folder behind
         with locked(folder, "training") if ranks.is_first else nullcontext():
-            return _train(settings, ranks, console)
+            return _train(settings, parts, ranks, console)
     except (OSError, SafetensorError) as error:
         raise UserError(
             f"a file could not be read or written: {error}. The run folder {folder} must be "
@@ -72,9 +81,9 @@ def train(settings: Settings, console: Console) -> dict[str, Any]:
         leave(ranks)
 
 
-def _train(settings: Settings, ranks: Ranks, console: Console) -> dict[str, Any]:
+def _train(settings: Settings, parts: Parts, ranks: Ranks, console: Console) -> dict[str, Any]:
     folder = Path(settings.run)
-    trainer, translator = assemble(settings, ranks, console)
+    trainer, translator = assemble(settings, parts, ranks, console)
     step_before = trainer.position.step
     reason = trainer.run()
     position = trainer.position
@@ -99,9 +108,9 @@ def _train(settings: Settings, ranks: Ranks, console: Console) -> dict[str, Any]
     return result
 
 
-def assemble(settings: Settings, ranks: Ranks, console: Console) -> tuple[Trainer, Translator]:
-    """The trainer and its model as a translator, resumed if the folder holds a checkpoint."""
-    folder, data = Path(settings.run), Path(settings.data.folder)
+def gather(settings: Settings, ranks: Ranks) -> Parts:
+    """The data and the model, checked; nothing is written."""
+    data = Path(settings.data.folder)
     manifest = read_manifest(data)
     corpus, valid = (
         Corpus.open(data, split, verify=ranks.is_first) for split in ("train", "valid")
@@ -114,12 +123,21 @@ def assemble(settings: Settings, ranks: Ranks, console: Console) -> tuple[Traine
         )
     torch.manual_seed(settings.train.seed)
     model = build_model(settings, manifest.vocab_size)
-    if settings.train.init_from is not None and not checkpoints(folder / CHECKPOINTS):
-        _start_from(model, Path(settings.train.init_from), data, manifest.languages)
-    if ranks.is_first:  # nothing is left behind by what cannot begin
-        _open_folder(folder, settings, manifest)
+    begins = not checkpoints(Path(settings.run) / CHECKPOINTS)
+    if settings.train.init_from is not None and begins:
+        _start_from(settings, model, manifest.languages)
+    return Parts(manifest, corpus, valid, model)
+
+
+def assemble(
+    settings: Settings, parts: Parts, ranks: Ranks, console: Console
+) -> tuple[Trainer, Translator]:
+    """The trainer and its model as a translator, resumed if the folder holds a checkpoint."""
+    folder = Path(settings.run)
+    manifest, corpus, valid, model = parts
     model.to(ranks.device)
     if ranks.is_first:
+        _open_folder(folder, settings, manifest)
         console.print(
             f"{model.n_parameters:,} parameters, {len(corpus):,} pairs, "
             f"{ranks.world_size} x {ranks.device.type}, run {folder}",
@@ -251,7 +269,8 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
         yield
 
 
-def _start_from(model: Transformer, path: Path, data: Path, languages: tuple[str, str]) -> None:
+def _start_from(settings: Settings, model: Transformer, languages: tuple[str, str]) -> None:
+    path, data = Path(str(settings.train.init_from)), Path(settings.data.folder)
     if not path.is_dir():
         raise UserError(f"train.init_from {path} is no folder; give one of a run or of a model")
     found, their_subwords, config = load_folder(path)
@@ -266,12 +285,30 @@ def _start_from(model: Transformer, path: Path, data: Path, languages: tuple[str
     weights = found.state_dict()
     if found.causal and model.length is not None:
         weights = _all_at_once(weights, model.state_dict())
-    problems = differences(model.state_dict(), weights)
-    if problems:
+    if shapes := differences(model.state_dict(), weights):
+        problems = _other_settings(settings.model, config["kind"], found.architecture) or shapes[:3]
         raise UserError(
-            f"train.init_from {path} is of another architecture:\n  " + "\n  ".join(problems[:10])
+            f"train.init_from {path} is of another architecture:\n  " + "\n  ".join(problems) + "\n"
+            "Give a model of the same architecture, or change the settings of this run"
         )
     model.load_state_dict(weights)
+
+
+def _other_settings(own: ModelSettings, kind: str, made: Mapping[str, Any]) -> list[str]:
+    """Those that differ in a model of this architecture; its size only if that has a name."""
+    no_encoder = {"encoder_layers": 0} if kind == "lm" else {}
+    sizes = (name for name, size in SIZES.items() if {**size, **no_encoder}.items() <= made.items())
+    theirs = {
+        "kind": "nat" if (kind, own.kind) == ("at", "nat") else kind,  # which may begin with it
+        "size": next(sizes, own.size),
+        **{name: made[name] for name in ("norm", "positions", "max_length")},
+        "upsample": made["upsample"] or own.upsample,
+    }
+    return [
+        f"model.{name}: {value} there, {getattr(own, name)} here"
+        for name, value in theirs.items()
+        if value != getattr(own, name)
+    ]
 
 
 def _all_at_once(teacher: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
