@@ -367,6 +367,9 @@ def test_names() -> None:
         ("--hyp {0}/h --ref {0}/r3", r"/h has 2 lines, .*/r3 has 3"),
         ("--hyp {0}/h --ref {0}/r --ref {0}/r3", r"/r3 has 3 lines, .*/r has 2"),
         ("--hyp {0}/h --ref {0}/r --source {0}/r3", r"/r3 has 3 lines, .*/r has 2"),
+        ("--hyp {0}/trail --ref {0}/r", r"/trail has 4 lines.* last 2 lines of .*/trail are blank"),
+        ("--hyp {0}/h --ref {0}/trail", r"/h has 2 lines.* last 2 lines of .*/trail are blank"),
+        ("--hyp {0}/h --ref {0}/mac", r"/mac has only one line, with carriage returns inside"),
         ("--hyp {0}/empty --ref {0}/r", "/empty is empty"),
         ("--hyp {0}/h --ref {0}/empty", "/empty is empty"),
         ("--hyp {0}/latin --ref {0}/r", r"/latin, line 2 is not UTF-8"),
@@ -397,6 +400,8 @@ def test_names() -> None:
 def test_mistakes(arguments: str, message: str, tmp_path: Path) -> None:
     for name, count in (("h", 2), ("r", 2), ("r3", 3), ("empty", 0)):
         write(tmp_path / name, ["a b c d e"] * count)
+    write(tmp_path / "trail", ["a b c d e"] * 2 + ["", " "])
+    (tmp_path / "mac").write_bytes(b"a b\rc d\r")
     (tmp_path / "latin").write_bytes("a\nschön\n".encode("latin1"))
     write(tmp_path / "norefs", ['{"src": "a", "refs": ["b"]}', '{"src": "a", "refs": []}'])
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}

@@ -253,6 +253,11 @@ def broken(tmp_path: Path, case: str) -> tuple[Path, Path]:
     content = good.read_bytes().split(b"\n")
     if case == "longer":
         bad.write_bytes(b"\n".join([b"one more", *content]))
+    elif case.startswith("blank end"):
+        bad.write_bytes(good.read_bytes() + b" \n\n"[-int(case[-1]) :])
+    elif "old Mac" in case:
+        bad.write_bytes(b"\r".join(content * (10_000 if case == "long old Mac" else 1)))
+        return (bad, bad) if case == "old Macs" else (good, bad)
     elif case == "shorter":
         return write(bad, text(29, 1)), good
     elif case == "encoding":
@@ -284,6 +289,11 @@ def broken(tmp_path: Path, case: str) -> tuple[Path, Path]:
     [
         ("longer", r"good has 30 lines, .*bad has 31"),
         ("shorter", r"bad has 29 lines, .*good has 30"),
+        ("blank end 1", r"bad has 31; the last line of .*bad is blank: remove it"),
+        ("blank end 3", r"bad has 32; the last 2 lines of .*bad are blank: remove them"),
+        ("old Mac", r"bad has only one line, with carriage returns inside.*tr '\\r' '\\n'"),
+        ("old Macs", r"bad has only one line, with carriage returns inside"),
+        ("long old Mac", r"bad has only one line, with carriage returns inside"),
         ("encoding", r"bad, line 7 is not UTF-8: byte 0xdf at position 4"),
         ("long line", r"bad, line 3 is longer than 1,048,576 bytes"),
         ("empty", r"bad and .*bad are empty"),

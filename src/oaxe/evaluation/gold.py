@@ -8,7 +8,7 @@ from pathlib import Path
 from oaxe.data.corpus import Corpus, read_manifest
 from oaxe.errors import UserError
 from oaxe.text.languages import check_code
-from oaxe.text.lines import read_lines
+from oaxe.text.lines import read_lines, unequal
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,11 @@ def read_gold(
         return _from_json_lines(multiref, language or "")
     texts = [read_lines(path) for path in references]
     for path, lines in zip(references, texts, strict=True):
-        check_lines(path, len(lines), references[0], len(texts[0]))
+        check_lines(path, lines, references[0], texts[0])
     sources = None if source is None else read_lines(source)
     files = [*references]
     if source is not None and sources is not None:
-        check_lines(source, len(sources), references[0], len(texts[0]))
+        check_lines(source, sources, references[0], texts[0])
         files.append(source)
     together = [without_blanks(of_sentence) for of_sentence in zip(*texts, strict=True)]
     notes = [
@@ -102,12 +102,17 @@ def blank_note(path: Path | str, are_blank: Sequence[bool], where: str = "") -> 
     return [f"{count:,} of {total:,} lines of {path} {verb} blank{where}"] if count else []
 
 
-def check_lines(path: Path, found: int, reference: Path, expected: int) -> None:
-    if found != expected:
-        raise UserError(
-            f"{path} has {found:,} lines, {reference} has {expected:,}; line n of one must belong "
-            "to line n of the other, and a sentence without translation to a blank line"
+def check_lines(
+    path: Path, lines: Sequence[str], reference: Path, of_reference: Sequence[str]
+) -> None:
+    n, m = len(lines), len(of_reference)
+    if n != m:
+        rest_is_blank = not any(line.strip() for line in (*lines[m:], *of_reference[n:]))
+        advice = (
+            "line n of one must belong to line n of the other, and a sentence without translation "
+            "to a blank line"
         )
+        raise unequal(path, n, reference, m, rest_is_blank, advice)
 
 
 def _from_folder(folder: Path, split: str, language: str | None) -> Gold:

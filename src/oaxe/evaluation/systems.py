@@ -60,7 +60,7 @@ def names_and_paths(arguments: Iterable[str]) -> dict[str, str]:
 def read_system(name: str, path: Path, gold: Gold) -> System:
     """The translations in a text file; blank lines are translations too."""
     raw = read_lines(path)
-    check_lines(path, len(raw), gold.files[0], len(gold))
+    check_lines(path, raw, gold.files[0], gold.first)
     without = [joined(collapsed(words(line, gold.language)), gold.language) for line in raw]
     return System(name, str(path), raw, without, unit(gold.language), deduplicates=False)
 

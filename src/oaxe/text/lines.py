@@ -51,6 +51,7 @@ class Lines:
     def __init__(self, path: Path, file: BinaryIO | None = None) -> None:
         self.path = path
         self.number = 0
+        self.blanks = 0  # the last so many lines are blank
         self._is_own = file is None
         try:
             self._disk = path.open("rb") if file is None else file
@@ -61,6 +62,7 @@ class Lines:
         self._whole = deque[bytes]()  # lines that have come
         self._rest = b""  # the beginning of another
         self._ended = False
+        self._has_returns = False  # inside its first line
 
     def __enter__(self) -> "Lines":
         return self
@@ -85,17 +87,21 @@ class Lines:
         line = self._whole.popleft().removesuffix(b"\r")
         if self.number == 1:
             line = line.removeprefix(BYTE_ORDER_MARK)
+            self._has_returns = b"\r" in line
         if len(line) > LINE_LIMIT:
+            self._refuse_returns()
             raise self._error(
                 f"is longer than {LINE_LIMIT:,} bytes; the file needs one sentence a line"
             )
         try:
-            return line.decode()
+            text = line.decode()
         except UnicodeDecodeError as error:
             raise self._error(
                 f"is not UTF-8: byte {line[error.start]:#04x} at position {error.start}; "
                 "convert the file (iconv -f ITS-ENCODING -t UTF-8), or correct the line"
             ) from error
+        self.blanks = 0 if text.strip() else self.blanks + 1
+        return text
 
     def comes_within(self, seconds: float) -> bool:
         """Whether the next line, or the end, need not be waited for any longer than that."""
@@ -109,10 +115,22 @@ class Lines:
         return True
 
     def count_rest(self) -> int:
-        """The number of lines of the whole file; reads to its end."""
+        """The number of lines of the whole file; reads to its end.
+
+        Raises:
+            UserError: all lines were read as one, for they end as on old Macs.
+        """
         while self.read() is not None:
             pass
+        self._refuse_returns()
         return self.number
+
+    def _refuse_returns(self) -> None:
+        if self.number == 1 and self._has_returns:
+            raise UserError(
+                f"{self.path} has only one line, with carriage returns inside: its lines end as on "
+                "old Macs; convert it (tr '\\r' '\\n')"
+            )
 
     def _fetch(self) -> None:
         """Wait for the next bytes."""
@@ -142,7 +160,7 @@ def read_in_chunks(path: Path, count: int) -> Iterator[list[str]]:
     with Lines(path) as lines:
         while chunk := list(islice(iter(lines.read, None), count)):
             yield chunk
-        if lines.number == 0:
+        if lines.count_rest() == 0:
             raise UserError(f"{path} is empty; give a file with one sentence a line")
 
 
@@ -169,12 +187,22 @@ def read_parallel(source: Path, target: Path) -> Iterator[Chunk]:
             if len(sources) == CHUNK_PAIRS or size >= CHUNK_BYTES:
                 yield Chunk(first, sources, targets, left.position + right.position)
                 first, sources, targets, size = first + len(sources), [], [], 0
-        if a is not None or b is not None:
-            raise UserError(
-                f"{source} has {left.count_rest():,} lines, {target} has {right.count_rest():,}; "
-                "parallel files need as many lines: line n of one translates line n of the other"
-            )
-        if left.number == 0:
+        n, m = left.count_rest(), right.count_rest()
+        if n != m:
+            rest_is_blank = (left if n > m else right).blanks >= abs(n - m)
+            advice = "parallel files need as many: line n of one translates line n of the other"
+            raise unequal(source, n, target, m, rest_is_blank, advice)
+        if n == 0:
             raise UserError(f"{source} and {target} are empty; give files with one sentence a line")
         if sources:
             yield Chunk(first, sources, targets, left.position + right.position)
+
+
+def unequal(a: Path, n: int, b: Path, m: int, rest_is_blank: bool, advice: str) -> UserError:
+    """The error for files of n and m lines; advice of its own if the longer ends in blank ones."""
+    more, longer = abs(n - m), a if n > m else b
+    if rest_is_blank and more == 1:
+        advice = f"the last line of {longer} is blank: remove it"
+    elif rest_is_blank:
+        advice = f"the last {more:,} lines of {longer} are blank: remove them"
+    return UserError(f"{a} has {n:,} lines, {b} has {m:,}; {advice}")
