@@ -75,6 +75,11 @@ def test_translations(server: Server) -> None:
 
 def test_refusals(server: Server) -> None:
     assert ask(server, "GET", "/no")[0] == ask(server, "POST", "/no", b"{}")[0] == 404
+    connection = HTTPConnection("127.0.0.1", server.server_address[1], timeout=20)
+    connection.request("GET", "/translate")
+    refused = connection.getresponse()
+    assert (refused.status, refused.headers["Allow"]) == (405, "POST")
+    assert json.loads(refused.read()) == {"error": "post to /translate"}
     nested = b"[" * 200_000
     for body in (
         b"", b"no", b"[]", b"{}", b'{"sentences": "abc"}', b'{"sentences": [1]}', b"\xff", nested,

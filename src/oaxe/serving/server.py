@@ -46,6 +46,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, self.server.page.encode(), "text/html; charset=utf-8")
         elif self.path == "/health":
             self._send_json(HTTPStatus.OK, self.server.about)
+        elif self.path == "/translate":
+            self._refuse(RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "post to /translate"))
         else:
             self._refuse(RefusedError(HTTPStatus.NOT_FOUND, "there are /, /health and /translate"))
 
@@ -105,6 +107,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "POST")
         self.end_headers()
         self.wfile.write(content)
 
