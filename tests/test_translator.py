@@ -137,6 +137,16 @@ def test_options_that_cannot_be(subwords: Subwords) -> None:
         Translator(micro(), subwords)
     with pytest.raises(UserError, match="put it in a list"):
         ours.translate("a dog")
+    wrong: list[tuple[Any, str]] = [
+        (None, "got None; give it a list"),
+        (iter(["a dog"]), "got <list_iterator .*; give it a list"),
+        (["a dog", 1], r"got 1 as sentence 1 \(counted from 0\); give it strings"),
+        ([["a dog"]], r"got \['a dog'\] as sentence 0"),
+    ]
+    for sentences, message in wrong:
+        with pytest.raises(UserError, match=message):
+            ours.translate(sentences)
+    assert ours.translate(("a dog",)) == ours.translate(["a dog"])
 
 
 def test_batches_hold_every_sentence_once_within_the_budget() -> None:

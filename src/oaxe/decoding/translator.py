@@ -1,7 +1,7 @@
 """A trained model with its subwords: text in, text out."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -156,8 +156,7 @@ class Translator:
         **options: Option,
     ) -> list[list[Translation]]:
         """All hypotheses of each sentence with their scores, best first; see :meth:`translate`."""
-        if isinstance(sentences, str):
-            raise UserError("translate takes a list of sentences, got one string; put it in a list")
+        check_sentences(sentences)
         if self.kind == "lm":
             raise UserError(
                 "this is a language model, which cannot translate; give a translator, "
@@ -233,6 +232,20 @@ class Translator:
                 stacklevel=4,
             )
         return [[*t[:limit], EOS] if t else [] for t in tokens]
+
+
+def check_sentences(sentences: object) -> None:
+    """Raises UserError for what is no list of strings."""
+    if isinstance(sentences, str):
+        raise UserError("translate takes a list of sentences, got one string; put it in a list")
+    if not isinstance(sentences, Collection):  # an iterator, which can be read only once, is none
+        raise UserError(f"translate takes a list of sentences, got {sentences!r}; give it a list")
+    for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise UserError(
+                f"translate takes a list of sentences, got {sentence!r} as sentence {number} "
+                "(counted from 0); give it strings"
+            )
 
 
 def is_on_gpu(source: Tensor) -> bool:
