@@ -127,10 +127,14 @@ def test_options_that_cannot_be(subwords: Subwords) -> None:
     assert str(error.value).splitlines() == [
         "refine_step is no option of a model of kind 'nat'; did you mean refine_steps?",
         "beam is no option of a model of kind 'nat'; there are "
-        "['deduplicate', 'length_candidates', 'refine_steps', 'remove_blanks']",
+        "length_candidates, deduplicate, refine_steps, remove_blanks",
         "length_candidates must be at least 1, got 0",
         "deduplicate must be bool, got 1",
     ]
+    with pytest.raises(UserError, match=r"; there are beam, length_penalty, max_ratio$"):
+        translator(subwords, "at").translate(["a dog"], length_candidates=3)
+    with pytest.raises(UserError, match=r"no option of a model of kind 'ctc'; it has none$"):
+        translator(subwords, "ctc").translate(["a dog"], beam=3)
     with pytest.raises(UserError, match="length_penalty must be finite and not negative, got nan"):
         translator(subwords, "at").translate(["a dog"], length_penalty=float("nan"))
     with pytest.raises(UserError, match="there are 60 subwords, but the model knows 30"):

@@ -283,11 +283,11 @@ def changed_options(
     kind: str, defaults: Mapping[str, Option], changes: Mapping[str, Option]
 ) -> dict[str, Option]:
     """The defaults with the changes; an error that names every change that cannot be."""
-    problems = []
+    problems, there_are = [], f"there are {', '.join(defaults)}" if defaults else "it has none"
     for name, value in changes.items():
         if name not in defaults:
             close = get_close_matches(name, defaults, 1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {sorted(defaults)}"
+            hint = f"did you mean {close[0]}?" if close else there_are
             problems.append(f"{name} is no option of a model of kind {kind!r}; {hint}")
             continue
         wanted = type(defaults[name])
