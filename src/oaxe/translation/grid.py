@@ -97,7 +97,7 @@ def cell(block: Block, row: Row, column: Column) -> str:
         before = list(records.values(row.baseline, column.measure, block.test).values())
         if name == row.baseline or not (values and before):
             return NOTHING
-        return f"{mean(values) - mean(before):+.1f}"
+        return f"{mean(values) - mean(before):+z.1f}"
     return mean_and_spread(values, FORMS.get(column.measure, ".1f"))
 
 
