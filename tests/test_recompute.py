@@ -76,7 +76,7 @@ def test_little_is_kept_and_nothing_changes(kind: str, norm: str, dtype: torch.d
     assert kept < 0.3 * all_kept
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="Triton compiles for the GPU: test_gpu.py")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU: test_gpu_model.py")
 def test_the_kernel_that_drops_draws_the_same_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
     monkeypatch.setattr("oaxe.model.residual._is_fused", lambda x, update: True)

@@ -1,4 +1,4 @@
-"""Recorded passes, emulated: tests/test_gpu.py replays real ones.
+"""Recorded passes, emulated: tests/test_gpu_decoding.py replays real ones.
 
 As a graph, an emulated one reads inputs and weights and writes its results where they were when it
 was recorded; and as graphs in shared memory, it may spoil the results of all others.

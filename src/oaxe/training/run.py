@@ -13,7 +13,7 @@ RUN/.lock              locked while a process trains here
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -24,17 +24,15 @@ import torch
 import yaml
 from rich.console import Console
 from safetensors import SafetensorError
-from torch import Tensor
 
 from oaxe.config import flatten, load, to_mapping
 from oaxe.data.corpus import Corpus, Manifest, read_manifest
-from oaxe.decoding.pretrained import differences, load_folder
+from oaxe.decoding.pretrained import differences
 from oaxe.decoding.translator import Translator
 from oaxe.environment import environment
 from oaxe.errors import UserError
 from oaxe.files import write_whole
 from oaxe.model.transformer import SIZES, Size, Transformer
-from oaxe.text.languages import check_direction
 from oaxe.text.manifest import SUBWORDS
 from oaxe.text.subwords import Subwords
 from oaxe.training.checkpoint import (
@@ -45,7 +43,8 @@ from oaxe.training.checkpoint import (
 )
 from oaxe.training.log import figures
 from oaxe.training.ranks import Ranks, join, leave
-from oaxe.training.settings import ModelSettings, Settings
+from oaxe.training.settings import Settings
+from oaxe.training.start import start_from
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED, Trainer
 from oaxe.training.validation import Validation, bleu, decoding_options, mean_log_probability
 
@@ -125,7 +124,7 @@ def gather(settings: Settings, ranks: Ranks) -> Parts:
     model = build_model(settings, manifest.vocab_size)
     begins = not checkpoints(Path(settings.run) / CHECKPOINTS)
     if settings.train.init_from is not None and begins:
-        _start_from(settings, model, manifest.languages)
+        start_from(settings, model, manifest.languages)
     return Parts(manifest, corpus, valid, model)
 
 
@@ -267,52 +266,3 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
         except OSError:
             pass  # a file system without locks
         yield
-
-
-def _start_from(settings: Settings, model: Transformer, languages: tuple[str, str]) -> None:
-    path, data = Path(str(settings.train.init_from)), Path(settings.data.folder)
-    if not path.is_dir():
-        raise UserError(f"train.init_from {path} is no folder; give one of a run or of a model")
-    found, their_subwords, config = load_folder(path)
-    source = languages[0] if len(model.encoder) else ""  # a language model has none
-    check_direction(f"train.init_from {path}", config["languages"], data, (source, languages[1]))
-    subwords = data / SUBWORDS
-    if their_subwords.read_bytes() != subwords.read_bytes():
-        raise UserError(
-            f"train.init_from {path} was trained with other subwords than {subwords}; prepare "
-            f"the data with --subwords {their_subwords}"
-        )
-    weights = found.state_dict()
-    if found.causal and model.length is not None:
-        weights = _all_at_once(weights, model.state_dict())
-    if shapes := differences(model.state_dict(), weights):
-        problems = _other_settings(settings.model, config["kind"], found.architecture) or shapes[:3]
-        raise UserError(
-            f"train.init_from {path} is of another architecture:\n  " + "\n  ".join(problems) + "\n"
-            "Give a model of the same architecture, or change the settings of this run"
-        )
-    model.load_state_dict(weights)
-
-
-def _other_settings(own: ModelSettings, kind: str, made: Mapping[str, Any]) -> list[str]:
-    """Those that differ in a model of this architecture; its size only if that has a name."""
-    no_encoder = {"encoder_layers": 0} if kind == "lm" else {}
-    sizes = (name for name, size in SIZES.items() if {**size, **no_encoder}.items() <= made.items())
-    theirs = {
-        "kind": "nat" if (kind, own.kind) == ("at", "nat") else kind,  # which may begin with it
-        "size": next(sizes, own.size),
-        **{name: made[name] for name in ("norm", "positions", "max_length")},
-        "upsample": made["upsample"] or own.upsample,
-    }
-    return [
-        f"model.{name}: {value} there, {getattr(own, name)} here"
-        for name, value in theirs.items()
-        if value != getattr(own, name)
-    ]
-
-
-def _all_at_once(teacher: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of an autoregressive model for one that predicts the length, then all words."""
-    places = teacher["source_positions.weight"]  # LENGTH comes in front of the source there
-    moved = {"source_positions.weight": torch.cat([places[:1], places[:-1]])}
-    return teacher | moved | {name: own[name] for name in own if name.startswith("length.")}

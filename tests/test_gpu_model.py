@@ -1,0 +1,169 @@
+"""The model's kernels on a CUDA device, alone and in training: ``pytest -m gpu``."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import oaxe
+from oaxe.model import attention as attention_module
+from oaxe.model.attention import attention
+from oaxe.model.feed_forward import linear_gelu
+from oaxe.model.residual import add_and_normalise
+from oaxe.model.transformer import SIZES, Transformer
+from tests.gpu import GPU
+
+pytestmark = GPU
+
+
+@pytest.mark.parametrize("length", [2, 27, 128])
+def test_attention_no_further_off_than_plain(length: int) -> None:
+    torch.manual_seed(0)
+    query = torch.randn(20, length, 8, 64, device="cuda", dtype=torch.float64, requires_grad=True)
+    key_value = torch.randn(20, length, 2, 8, 64, device="cuda", dtype=torch.float64)
+    key_value.requires_grad_()
+    mask = torch.rand(20, length, device="cuda") < 0.8
+    mask[:, 0] = True
+    gradient = torch.randn_like(query)
+    errors = []
+    keys, values = (x.transpose(1, 2) for x in key_value.unbind(2))
+    exact = F.scaled_dot_product_attention(
+        query.transpose(1, 2), keys, values, mask[:, None, None, :]
+    ).transpose(1, 2)
+    right = [exact, *torch.autograd.grad(exact, (query, key_value), gradient)]
+    for short in (True, False):
+        half = [x.detach().bfloat16().requires_grad_() for x in (query, key_value)]
+        if short:
+            out = attention(half[0], half[1], mask, causal=False)
+        else:
+            keys, values = (x.transpose(1, 2) for x in half[1].unbind(2))
+            out = F.scaled_dot_product_attention(
+                half[0].transpose(1, 2), keys, values, mask[:, None, None, :]
+            ).transpose(1, 2)
+        found = [out, *torch.autograd.grad(out, half, gradient.bfloat16())]
+        errors.append([float((a - b).norm() / b.norm()) for a, b in zip(found, right, strict=True)])
+    for ours, theirs in zip(*errors, strict=True):
+        assert ours <= 1.1 * theirs + 1e-4
+
+
+def test_residual_no_further_off_than_plain() -> None:
+    torch.manual_seed(0)
+    given = [torch.randn(64, 40, 512, device="cuda", dtype=torch.float64) for _ in range(2)]
+    given += [torch.randn(512, device="cuda", dtype=torch.float64) for _ in range(2)]
+    gradient = torch.randn_like(given[0])
+
+    def both_ways(values: list[Tensor], fused: bool) -> list[Tensor]:
+        values = [value.detach().requires_grad_() for value in values]
+        x, update, weight, bias = values
+        with torch.autocast("cuda", torch.bfloat16, enabled=x.dtype == torch.bfloat16):
+            if fused:
+                out = add_and_normalise(x, update, weight, bias, 1e-5, drop=0.0)
+            else:
+                out = F.layer_norm(x + update, (512,), weight, bias, 1e-5).to(x.dtype)
+        return [out, *torch.autograd.grad(out, values, gradient.to(out.dtype))]
+
+    right = both_ways(given, fused=False)
+    half = [x.bfloat16() for x in given[:2]] + [x.float() for x in given[2:]]
+    for ours, plain, exact in zip(
+        both_ways(half, fused=True), both_ways(half, fused=False), right, strict=True
+    ):
+        errors = [float((x - exact).norm() / exact.norm()) for x in (ours, plain)]
+        assert errors[0] <= 1.1 * errors[1] + 1e-4
+
+
+def test_feed_forward_no_further_off_than_plain() -> None:
+    torch.manual_seed(0)
+    shapes = (64, 40, 512), (2048, 512), (2048,)
+    given = [torch.randn(*s, device="cuda", dtype=torch.float64) / s[-1] ** 0.25 for s in shapes]
+    gradient = torch.randn(64, 40, 2048, device="cuda", dtype=torch.float64)
+
+    def both_ways(values: list[Tensor], fused: bool) -> list[Tensor]:
+        values = [value.detach().requires_grad_() for value in values]
+        with torch.autocast("cuda", torch.bfloat16, enabled=values[0].dtype == torch.bfloat16):
+            out = linear_gelu(*values) if fused else F.gelu(F.linear(*values))
+        return [out, *torch.autograd.grad(out, values, gradient.to(out.dtype))]
+
+    half = [given[0].bfloat16(), given[1].float(), given[2].float()]
+    for ours, plain, exact in zip(
+        both_ways(half, True), both_ways(half, False), both_ways(given, False), strict=True
+    ):
+        errors = [float((x - exact).norm() / exact.norm()) for x in (ours, plain)]
+        assert errors[0] <= 1.1 * errors[1] + 1e-4
+
+
+def learning_curve(loss: str, fast: bool, half: bool, monkeypatch: pytest.MonkeyPatch) -> Tensor:
+    """Of a small model that learns to repeat its source, in float32 or bfloat16."""
+    monkeypatch.setattr(attention_module, "KERNELS", fast)
+    monkeypatch.setattr(attention_module, "LARGE", 0)
+    torch.manual_seed(0)
+    model = Transformer(
+        vocab_size=60, **SIZES["tiny"], max_length=20, causal=False, dropout=0.0
+    ).cuda()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    plain: Any = {"xe": oaxe.xe_loss, "oaxe": oaxe.oaxe_loss}[loss]
+    linear: Any = {"xe": oaxe.linear_xe_loss, "oaxe": oaxe.linear_oaxe_loss}[loss]
+    values = []
+    for _ in range(120):
+        source = torch.randint(7, 60, (256, 10), device="cuda")
+        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+            masks = torch.full_like(source, 4)
+            hidden, _ = model(source, masks, masks != 0)
+            if fast:
+                value = linear(hidden, model.output_weight, source)
+            else:
+                value = plain(model.logits(hidden), source)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        values.append(value.detach())
+    oaxe.check_costs()
+    return torch.stack(values).view(-1, 10).mean(1)  # ten updates together
+
+
+@pytest.mark.parametrize("loss", ["xe", "oaxe"])
+def test_same_learning_curve(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fast path is no further from float32 than plain bfloat16 is, but for a little."""
+    exact = learning_curve(loss, fast=False, half=False, monkeypatch=monkeypatch)
+    plain = learning_curve(loss, fast=False, half=True, monkeypatch=monkeypatch)
+    ours = learning_curve(loss, fast=True, half=True, monkeypatch=monkeypatch)
+    assert exact[-1] < 0.7 * exact[0]  # it learns
+    allowed = (plain - exact).abs().max() + 0.02 * exact
+    assert ((ours - exact).abs() <= allowed).all(), (exact, plain, ours)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_recomputation_saves_memory_and_changes_nothing(compiled: bool) -> None:
+    """In bfloat16 with dropout: what is computed again must have dropped the same."""
+    torch.manual_seed(0)
+    model = Transformer(
+        vocab_size=1_000, **SIZES["base"], max_length=64, causal=False, dropout=0.1
+    ).cuda()
+    source = torch.randint(7, 1_000, (400, 30), device="cuda")
+    masks = torch.full_like(source, 4)
+    if compiled:  # as the trainer does
+        torch.compiler.reset()
+        for layer in (*model.encoder, *model.decoder):
+            layer.compile(dynamic=True)
+
+    def step() -> list[Tensor]:
+        torch.manual_seed(1)
+        model.zero_grad(set_to_none=False)
+        with torch.autocast("cuda", torch.bfloat16):
+            hidden, _ = model(source, masks, masks != 0)
+            loss = oaxe.linear_xe_loss(hidden, model.output_weight, source)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return [loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
+
+    found, used = [], []
+    for model.recompute in (False, True):
+        step()  # compiles, and makes room for the gradients
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        found.append([tensor.clone() for tensor in step()])
+        used.append(torch.cuda.max_memory_allocated() - before)
+    assert used[1] < 0.5 * used[0], used
+    little = 0.05 if compiled else 0.01  # other roundings between fused steps; other sums
+    for ours, plain in zip(found[1], found[0], strict=True):
+        assert (ours - plain).norm() <= little * plain.norm() + 1e-6
