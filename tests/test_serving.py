@@ -80,6 +80,12 @@ def test_refusals(server: Server) -> None:
     refused = connection.getresponse()
     assert (refused.status, refused.headers["Allow"]) == (405, "POST")
     assert json.loads(refused.read()) == {"error": "post to /translate"}
+    connection = HTTPConnection("127.0.0.1", server.server_address[1], timeout=20)
+    connection.putrequest("POST", "/translate")
+    connection.putheader("Content-Length", "9" * 5_000)
+    connection.endheaders()
+    assert connection.getresponse().status == 413
+    connection.close()
     nested = b"[" * 200_000
     for body in (
         b"", b"no", b"[]", b"{}", b'{"sentences": "abc"}', b'{"sentences": [1]}', b"\xff", nested,
