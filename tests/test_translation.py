@@ -156,6 +156,29 @@ def test_each_system_was_trained_once(everything: Path) -> None:
     assert sorted(done) == sorted(expected)
 
 
+def test_of_a_run_the_model_is_kept(everything: Path) -> None:
+    for folder in (everything / DATASET / "tiny/runs").iterdir():
+        assert (folder / "model").is_dir()
+        assert not (folder / "checkpoints").exists()
+        assert not (folder / "best").exists()
+
+
+def test_without_its_result_a_system_is_trained_again(
+    everything: Path, sets: Path, tmp_path: Path
+) -> None:
+    folder, system = Path(DATASET) / "tiny", "cmlm-raw-seed-1"
+    shutil.copytree(everything / folder, tmp_path / folder)
+    config = tmp_path / folder / "runs" / system / "config.yaml"
+    config.write_text(config.read_text().replace(str(everything), str(tmp_path)))
+    before = json.loads((tmp_path / folder / "results" / system / "result.json").read_text())
+    shutil.rmtree(tmp_path / folder / "results" / system)
+    reproduce(tmp_path, sets, "raw")
+    again = json.loads((tmp_path / folder / "results" / system / "result.json").read_text())
+    for key in ("step", "validations", "bleu"):
+        assert again["training"][key] == before["training"][key]
+    assert again["tests"]["test"]["model"]["crc32"] == before["tests"]["test"]["model"]["crc32"]
+
+
 def test_the_scores_are_those_of_the_outputs(everything: Path, sets: Path) -> None:
     place = place_of(everything, sets)
     references = lines_of(sets / DATASET / "test.de")[:10]

@@ -3,7 +3,7 @@
 OUT/DATASET/PRESET/
   data/raw, data/distilled   prepared folders; data/text: the first lines of a larger text
   teacher-text/              what the teacher made of the training source; may be copied in
-  runs/SYSTEM-seed-N/        run folders with their checkpoints: large
+  runs/SYSTEM-seed-N/        run folders; of those that are done only the model is kept
   results/SYSTEM-seed-N/     result.json and outputs: small; a system that has them is done, even
                              where its run is gone
   results/gold/              the test sets, for p-values and examples

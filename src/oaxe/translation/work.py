@@ -1,6 +1,7 @@
 """What the processes do: prepare, distill, train and test. Each leaves all of it or nothing."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
@@ -24,7 +25,7 @@ from oaxe.text.lines import read_parallel
 from oaxe.text.manifest import SUBWORDS, read_manifest
 from oaxe.text.prepare import prepare
 from oaxe.training.run import train
-from oaxe.training.trainer import INTERRUPTED
+from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED
 from oaxe.translation.place import Place
 from oaxe.translation.systems import SYSTEMS
 
@@ -130,13 +131,19 @@ def prepare_distilled(place: Place, console: Console) -> None:
 
 
 def train_system(place: Place, name: str, seed: int, jobs: int, console: Console) -> None:
-    """Train, or train on, and test what has no result yet."""
-    settings = place.settings(name, seed)
-    trained = train(settings, console)
+    """Train, or train on, and test what has no result yet; of its run, keep only the model."""
+    trained = train(place.settings(name, seed), console)
     if trained["stopped"] == INTERRUPTED:
         raise StoppedError
-    if place.result(name, seed).exists():
-        return  # its run was needed again, for others to start from
+    if not place.result(name, seed).exists():  # or its run was needed for others to start from
+        write_result(place, name, seed, trained | {"processes_on_device": jobs}, console)
+    for states in (CHECKPOINTS, BEST):  # ten times the model, and there are dozens of systems
+        shutil.rmtree(place.run(name, seed) / states, ignore_errors=True)
+
+
+def write_result(
+    place: Place, name: str, seed: int, trained: dict[str, Any], console: Console
+) -> None:
     system = SYSTEMS[name]
     result = {
         "system": name,
@@ -145,10 +152,10 @@ def train_system(place: Place, name: str, seed: int, jobs: int, console: Console
         "preset": place.preset,
         "seed": seed,
         "trained_on": system.data,
-        "settings": to_mapping(settings),
+        "settings": to_mapping(place.settings(name, seed)),
         "recipe": asdict(place.recipe),
         "environment": environment(),
-        "training": trained | progress_of(Path(settings.run)) | {"processes_on_device": jobs},
+        "training": trained | progress_of(place.run(name, seed)),
         "tests": {} if system.stage == "lm" else score_system(place, name, seed, console),
     }
     path = place.result(name, seed)
