@@ -36,4 +36,17 @@ def test_jobs_wait_for_each_other(tmp_path: Path) -> None:
     assert failed["after bad"] == "needs bad"
     assert failed["later"] == "needs after bad"
     assert (tmp_path / "a.txt").read_text().splitlines() == ["a"]
+
+
+def test_a_full_disk_has_no_room_for_logs(tmp_path: Path) -> None:
+    path, full = tmp_path / "order", Path("/dev/full")
+    jobs = [
+        Job("a", partial(write_line, path, "a"), full),
+        Job("bad", fail, full),
+        Job("b", partial(write_line, path, "b"), tmp_path / "b.txt"),
+    ]
+    failed = run_jobs(jobs, 1, Console(file=io.StringIO()))
+    expected = "could not write /dev/full: No space left on device; make room there"
+    assert failed == {"a": expected, "bad": expected}
+    assert path.read_text().splitlines() == ["b"]
     assert run_jobs([], 1, Console(file=io.StringIO())) == {}

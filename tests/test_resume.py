@@ -243,6 +243,21 @@ def test_starting_a_finished_run_changes_nothing(data: Path, tmp_path: Path) -> 
     assert len(json.loads((run / "environment.json").read_text())) == 2
 
 
+def test_without_its_checkpoints_a_finished_run_is_not_begun_again(
+    data: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    train_small(settings_of(data, run, train__steps=6))
+    model = (run / "model/model.safetensors").read_bytes()
+    shutil.rmtree(run / "checkpoints")
+    for steps in (6, 8):
+        with pytest.raises(UserError, match=rf"checkpoints are gone.*train.init_from={run}"):
+            train_small(settings_of(data, run, train__steps=steps))
+    assert (run / "model/model.safetensors").read_bytes() == model
+    again = settings_of(data, tmp_path / "again", train__steps=8, train__init_from=str(run))
+    assert train_small(again)[0]["step"] == 8
+
+
 def test_a_limit_below_what_is_done(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

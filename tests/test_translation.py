@@ -163,20 +163,25 @@ def test_of_a_run_the_model_is_kept(everything: Path) -> None:
         assert not (folder / "best").exists()
 
 
-def test_without_its_result_a_system_is_trained_again(
+def test_without_its_result_a_run_is_only_tested(
     everything: Path, sets: Path, tmp_path: Path
 ) -> None:
     folder, system = Path(DATASET) / "tiny", "cmlm-raw-seed-1"
     shutil.copytree(everything / folder, tmp_path / folder)
-    config = tmp_path / folder / "runs" / system / "config.yaml"
-    config.write_text(config.read_text().replace(str(everything), str(tmp_path)))
-    before = json.loads((tmp_path / folder / "results" / system / "result.json").read_text())
-    shutil.rmtree(tmp_path / folder / "results" / system)
+    result, run_folder = (tmp_path / folder / kind / system for kind in ("results", "runs"))
+    before = json.loads((result / "result.json").read_text())
+    written = (run_folder / "result.json").stat().st_mtime_ns
+    shutil.rmtree(result)
     reproduce(tmp_path, sets, "raw")
-    again = json.loads((tmp_path / folder / "results" / system / "result.json").read_text())
-    for key in ("step", "validations", "bleu"):
-        assert again["training"][key] == before["training"][key]
-    assert again["tests"]["test"]["model"]["crc32"] == before["tests"]["test"]["model"]["crc32"]
+    again = json.loads((result / "result.json").read_text())
+    assert again["training"] == before["training"]
+    assert again["tests"]["test"]["bleu"] == before["tests"]["test"]["bleu"]
+    assert (run_folder / "result.json").stat().st_mtime_ns == written
+    shutil.rmtree(result)
+    config = run_folder / "config.yaml"
+    config.write_text(config.read_text().replace("lr:", "lr: 0.5 #"))
+    with pytest.raises(UserError, match=f"{system}: optim.lr was 0.5"):
+        reproduce(tmp_path, sets, "raw")
 
 
 def test_the_scores_are_those_of_the_outputs(everything: Path, sets: Path) -> None:
@@ -312,7 +317,7 @@ def test_tables_of_what_is_there(everything: Path, sets: Path, tmp_path: Path) -
     shutil.copytree(everything / results, tmp_path / results)
     shutil.rmtree(tmp_path / results / "oaxe-truncation-0.25-seed-1")
     printed = reproduce(tmp_path, sets, "truncation", train=False)
-    assert f"missing, and made without --no-train: {DATASET}/tiny/" in printed
+    assert f"not there, and made if --no-train is left out: {DATASET}/tiny/" in printed
     assert f"{DATASET}/tiny/oaxe-truncation-0.25-seed-1" in printed
     before, after = ((o / "truncation.md").read_text() for o in (everything, tmp_path))
     new = {*after.splitlines()} - {*before.splitlines()}

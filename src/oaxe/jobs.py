@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from rich.console import Console
@@ -107,26 +107,42 @@ def visible_devices() -> list[str]:
 def take_seat(seats: Any, workers: int) -> None:
     """In a new process, before anything asks for a device."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as long as it has nothing to do
+    threading.Thread(target=leave_with_parent, daemon=True).start()
     if device := seats.get():
         os.environ["CUDA_VISIBLE_DEVICES"] = device
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
 
 
+def leave_with_parent() -> None:
+    """A parent that was killed has told nobody; work goes on where it was, as after any kill."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
 def perform(job: Job) -> str:
     """Returns what went wrong, or nothing."""
-    job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("a", encoding="utf-8") as log:
-        try:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            job.work(new_console(log))
-        except (StoppedError, KeyboardInterrupt):
-            return INTERRUPTED
-        except Exception as error:  # the other jobs go on
-            log.write(traceback.format_exc())
-            kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-            return f"{kind}{error} (see {job.log})"
-        finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        with job.log.open("a", encoding="utf-8") as log:
+            return attempt(job, log)
+    except OSError as error:  # a full disk has no room for a log either
+        return f"could not write {job.log}: {error.strerror}; make room there"
+
+
+def attempt(job: Job, log: TextIO) -> str:
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        job.work(new_console(log))
+    except (StoppedError, KeyboardInterrupt):
+        return INTERRUPTED
+    except Exception as error:  # the other jobs go on
+        log.write(traceback.format_exc())
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        return f"{kind}{error} (see {job.log})"
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return ""
 
 

@@ -109,7 +109,13 @@ def _train(settings: Settings, parts: Parts, ranks: Ranks, console: Console) -> 
 
 def gather(settings: Settings, ranks: Ranks) -> Parts:
     """The data and the model, checked; nothing is written."""
-    data = Path(settings.data.folder)
+    data, folder = Path(settings.data.folder), Path(settings.run)
+    begins = not checkpoints(folder / CHECKPOINTS)
+    if begins and (folder / "result.json").exists():
+        raise UserError(
+            f"{folder} holds a finished run whose checkpoints are gone; to train its model on, "
+            f"begin another run with train.init_from={folder}; to start anew, remove it"
+        )
     manifest = read_manifest(data)
     corpus, valid = (
         Corpus.open(data, split, verify=ranks.is_first) for split in ("train", "valid")
@@ -122,7 +128,6 @@ def gather(settings: Settings, ranks: Ranks) -> Parts:
         )
     torch.manual_seed(settings.train.seed)
     model = build_model(settings, manifest.vocab_size)
-    begins = not checkpoints(Path(settings.run) / CHECKPOINTS)
     if settings.train.init_from is not None and begins:
         start_from(settings, model, manifest.languages)
     return Parts(manifest, corpus, valid, model)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oaxe.config import build, flatten, to_mapping
+from oaxe.config import build, flatten, load, to_mapping
 from oaxe.errors import UserError
 from oaxe.text.manifest import MANIFEST
 from oaxe.training.settings import Settings
@@ -95,12 +95,14 @@ class Place:
         )
 
     def differences(self, name: str, seed: int) -> list[str]:
-        """Between the settings of the result that is there and those of now."""
-        result = read_json(self.result(name, seed))
-        if not result:
-            return []
+        """Between the settings of the result, or else the run, that is there and those of now."""
         # What could not be set then had what is the default now.
-        known = build(Settings, result["settings"], str(self.result(name, seed)))
+        if result := read_json(self.result(name, seed)):
+            known = build(Settings, result["settings"], str(self.result(name, seed)))
+        elif self.has_run(name, seed):
+            known = load(Settings, self.run(name, seed) / "config.yaml")
+        else:
+            return []
         before = comparable(to_mapping(known))
         now = comparable(to_mapping(self.settings(name, seed)))
         return [

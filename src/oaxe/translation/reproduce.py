@@ -66,7 +66,7 @@ def run(
         missing = list(chain.from_iterable(made.jobs for made in plans))
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
         console.print(
-            f"missing, and made without --no-train: {', '.join(missing[:10])}{more}",
+            f"not there, and made if --no-train is left out: {', '.join(missing[:10])}{more}",
             highlight=False,
         )
         plans = []

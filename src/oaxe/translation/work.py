@@ -26,7 +26,7 @@ from oaxe.text.manifest import SUBWORDS, read_manifest
 from oaxe.text.prepare import prepare
 from oaxe.training.run import train
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED
-from oaxe.translation.place import Place
+from oaxe.translation.place import RESULT, Place, read_json
 from oaxe.translation.systems import SYSTEMS
 
 BEAM = 5
@@ -132,13 +132,17 @@ def prepare_distilled(place: Place, console: Console) -> None:
 
 def train_system(place: Place, name: str, seed: int, jobs: int, console: Console) -> None:
     """Train, or train on, and test what has no result yet; of its run, keep only the model."""
-    trained = train(place.settings(name, seed), console)
-    if trained["stopped"] == INTERRUPTED:
-        raise StoppedError
+    run = place.run(name, seed)
+    if place.has_run(name, seed):
+        trained = read_json(run / RESULT)
+    else:
+        trained = train(place.settings(name, seed), console)
+        if trained["stopped"] == INTERRUPTED:
+            raise StoppedError
     if not place.result(name, seed).exists():  # or its run was needed for others to start from
         write_result(place, name, seed, trained | {"processes_on_device": jobs}, console)
     for states in (CHECKPOINTS, BEST):  # ten times the model, and there are dozens of systems
-        shutil.rmtree(place.run(name, seed) / states, ignore_errors=True)
+        shutil.rmtree(run / states, ignore_errors=True)
 
 
 def write_result(
