@@ -9,7 +9,7 @@ demo: $(READY)
 	$(VENV)/bin/oaxe demo
 
 test: $(READY)
-	$(VENV)/bin/pytest
+	$(VENV)/bin/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 check: $(READY)
 	$(VENV)/bin/ruff check .

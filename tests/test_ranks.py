@@ -150,7 +150,7 @@ def test_sigterm_to_torchrun_stops_all_ranks(data: Path, tmp_path: Path) -> None
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--master-addr", "127.0.0.1", "--master-port", free_port()]
     command += ["-m", "oaxe.cli", "train", str(config)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": ""}
     with (tmp_path / "printed.txt").open("w+") as printed:
         process = subprocess.Popen(
             command, stdout=printed, stderr=subprocess.STDOUT, env=environment
