@@ -1,9 +1,11 @@
 """Processes that wait for each other."""
 
 import io
+import os
 from functools import partial
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from oaxe.errors import UserError
@@ -14,6 +16,10 @@ def write_line(path: Path, line: str, console: Console) -> None:
     console.print(line)
     with path.open("a") as file:
         file.write(f"{line}\n")
+
+
+def write_threads(path: Path, console: Console) -> None:
+    path.write_text(str(torch.get_num_threads()))
 
 
 def fail(console: Console) -> None:
@@ -36,6 +42,14 @@ def test_jobs_wait_for_each_other(tmp_path: Path) -> None:
     assert failed["after bad"] == "needs bad"
     assert failed["later"] == "needs after bad"
     assert (tmp_path / "a.txt").read_text().splitlines() == ["a"]
+
+
+def test_threads_do_not_depend_on_what_is_left(tmp_path: Path) -> None:
+    cores = os.cpu_count() or 1
+    for per_device, threads in ((1, cores), (cores, 1)):
+        path = tmp_path / str(per_device)
+        run_jobs([Job("a", partial(write_threads, path), tmp_path / "log")], per_device, Console())
+        assert path.read_text() == str(threads)
 
 
 def test_a_full_disk_has_no_room_for_logs(tmp_path: Path) -> None:

@@ -203,6 +203,8 @@ def test_a_checkpoint_translates_before_the_run_is_finished(
     best = run / "best/step-00000005"  # the only one: the average of one
     for path in (best, best / "model.safetensors"):
         assert load_translator(str(path), "cpu").translate(["1 2 3", "4 5"]) == final
+    with pytest.raises(UserError, match=r"no checkpoint .*/step-00000004; .*: step-00000005"):
+        load_translator(str(run / "best/step-00000004"), "cpu")
     (best / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(UserError, match="is damaged"):
         load_translator(str(best), "cpu")

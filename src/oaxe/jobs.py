@@ -47,7 +47,8 @@ def run_jobs(jobs: Sequence[Job], per_device: int, console: Console) -> dict[str
     if not jobs:
         return {}
     devices = visible_devices()
-    workers = min(max(len(devices), 1) * per_device, len(jobs))
+    places = max(len(devices), 1) * per_device
+    workers = min(places, len(jobs))
     spawn = multiprocessing.get_context("spawn")
     seats = spawn.Queue()
     for worker in range(workers):
@@ -57,7 +58,7 @@ def run_jobs(jobs: Sequence[Job], per_device: int, console: Console) -> dict[str
     running: dict[Future[str], Job] = {}
     with (
         Progress(console=console) as progress,
-        ProcessPoolExecutor(workers, spawn, take_seat, (seats, workers)) as pool,
+        ProcessPoolExecutor(workers, spawn, take_seat, (seats, places)) as pool,
         sigterm_as_ctrl_c(),
     ):
         bar = progress.add_task("models", total=sum(job.models for job in jobs))
@@ -104,13 +105,16 @@ def visible_devices() -> list[str]:
     return allowed.split(",")[:count] if allowed else [str(number) for number in range(count)]
 
 
-def take_seat(seats: Any, workers: int) -> None:
-    """In a new process, before anything asks for a device."""
+def take_seat(seats: Any, places: int) -> None:
+    """In a new process, before anything asks for a device.
+
+    Its threads, on which the last bits depend, are as many however few jobs are left.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as long as it has nothing to do
     threading.Thread(target=leave_with_parent, daemon=True).start()
     if device := seats.get():
         os.environ["CUDA_VISIBLE_DEVICES"] = device
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // places))
 
 
 def leave_with_parent() -> None:

@@ -169,6 +169,9 @@ def translator_of(settings: Settings, model: Transformer) -> Translator:
 
 def translator_at(checkpoint: Path, device: str) -> Translator:
     """A checkpoint in the folder of a run, finished or not, as a translator."""
+    if not checkpoint.is_dir():
+        there = ", ".join(path.name for path in checkpoints(checkpoint.parent)) or "none"
+        raise UserError(f"there is no checkpoint {checkpoint}; in its folder there are: {there}")
     settings = load(Settings, checkpoint.parent.parent / "config.yaml")
     model = build_model(settings, read_manifest(Path(settings.data.folder)).vocab_size)
     try:
