@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +43,22 @@ def test_jobs_wait_for_each_other(tmp_path: Path) -> None:
     assert failed["after bad"] == "needs bad"
     assert failed["later"] == "needs after bad"
     assert (tmp_path / "a.txt").read_text().splitlines() == ["a"]
+
+
+def die(console: Console) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_is_named(tmp_path: Path) -> None:
+    jobs = [
+        Job("a", partial(write_line, tmp_path / "order", "a"), tmp_path / "a.txt"),
+        Job("killed", die, tmp_path / "killed.txt", frozenset({"a"})),
+        Job("later", die, tmp_path / "later.txt", frozenset({"killed"})),
+    ]
+    failed = run_jobs(jobs, 1, Console(file=io.StringIO()))
+    assert failed.keys() == {"killed", "later"}
+    assert failed["killed"].startswith("a process was killed")
+    assert failed["later"] == "not begun"
 
 
 def test_threads_do_not_depend_on_what_is_left(tmp_path: Path) -> None:

@@ -66,10 +66,11 @@ def run_jobs(jobs: Sequence[Job], per_device: int, console: Console) -> dict[str
             while waiting or running:
                 fail_without_needs(waiting, failed)
                 while len(running) < workers and (job := next_job(waiting, running.values())):
-                    waiting.remove(job)  # what is queued could not be called back
                     running[pool.submit(perform, job)] = job
+                    waiting.remove(job)  # what is queued could not be called back
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
-                    job, problem = running.pop(done), done.result()
+                    problem = done.result()
+                    job = running.pop(done)
                     if problem:
                         failed[job.name] = problem
                     progress.update(bar, advance=job.models)
@@ -80,7 +81,9 @@ def run_jobs(jobs: Sequence[Job], per_device: int, console: Console) -> dict[str
                 if child.pid is not None:
                     os.kill(child.pid, signal.SIGINT)
         except BrokenProcessPool:
-            failed["everything else"] = "a process was killed; perhaps too little memory for --jobs"
+            why = "a process was killed, this or another; perhaps too little memory for --jobs"
+            failed |= {job.name: why for job in running.values()}
+            failed |= {job.name: "not begun" for job in waiting}
     return failed
 
 
