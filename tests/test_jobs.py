@@ -43,6 +43,7 @@ def test_jobs_wait_for_each_other(tmp_path: Path) -> None:
     assert failed["after bad"] == "needs bad"
     assert failed["later"] == "needs after bad"
     assert (tmp_path / "a.txt").read_text().splitlines() == ["a"]
+    assert run_jobs([], 1, Console(file=io.StringIO())) == {}
 
 
 def die(console: Console) -> None:
@@ -65,7 +66,8 @@ def test_threads_do_not_depend_on_what_is_left(tmp_path: Path) -> None:
     cores = os.cpu_count() or 1
     for per_device, threads in ((1, cores), (cores, 1)):
         path = tmp_path / str(per_device)
-        run_jobs([Job("a", partial(write_threads, path), tmp_path / "log")], per_device, Console())
+        job = Job("a", partial(write_threads, path), tmp_path / "log")
+        run_jobs([job], per_device, Console(file=io.StringIO()))
         assert path.read_text() == str(threads)
 
 
@@ -80,4 +82,3 @@ def test_a_full_disk_has_no_room_for_logs(tmp_path: Path) -> None:
     expected = "could not write /dev/full: No space left on device; make room there"
     assert failed == {"a": expected, "bad": expected}
     assert path.read_text().splitlines() == ["b"]
-    assert run_jobs([], 1, Console(file=io.StringIO())) == {}

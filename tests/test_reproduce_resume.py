@@ -48,8 +48,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("number", "to_all"),
-    [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGKILL, False)],
-    ids=["ctrl-c", "sigterm to the parent alone", "kill -9 of the parent alone"],
+    [
+        (signal.SIGINT, True),
+        (signal.SIGTERM, False),
+        (signal.SIGKILL, True),
+        (signal.SIGKILL, False),
+    ],
+    ids=["ctrl-c", "sigterm to the parent alone", "kill -9", "kill -9 of the parent alone"],
 )
 def test_it_goes_on(number: int, to_all: bool, undisturbed: Path, tmp_path: Path) -> None:
     make_sets(tmp_path / "sets")
