@@ -24,7 +24,8 @@ UNTIMED = 5  # updates before: the trainer uses up what was loaded during the ot
 def run(settings: Settings, updates: int, json_path: Path | None, console: Console) -> None:
     """Time updates as the trainer does them, and the same ones in a bare loop over resident data.
 
-    Validation and checkpoints are left out of both: how often they come is a setting.
+    Validation and checkpoints are left out of both: how often they come is a setting. So are CUDA
+    graphs, whose recording would fall to one of them.
     """
     never = 10**9
     with tempfile.TemporaryDirectory() as folder:
@@ -33,7 +34,12 @@ def run(settings: Settings, updates: int, json_path: Path | None, console: Conso
             run=folder,
             validation=dataclasses.replace(settings.validation, every=never),
             train=dataclasses.replace(
-                settings.train, steps=never, epochs=0, minutes=0.0, save_every=never
+                settings.train,
+                steps=never,
+                epochs=0,
+                minutes=0.0,
+                save_every=never,
+                cuda_graphs=False,
             ),
             loss=dataclasses.replace(settings.loss, annealing=False),
         )
@@ -80,9 +86,8 @@ def bare_update(trainer: Trainer, update: Update) -> None:
     """Forward, backward and optimiser; no loader, schedule, log, seed or check."""
     trainer.optimizer.zero_grad()
     for batch in update.batches:
-        with trainer.autocast():
-            loss, _ = trainer.objective(trainer.example(batch), 0.0)
-        (loss / batch.n_target_tokens).backward()
+        scale = torch.tensor(1 / batch.n_target_tokens, device=trainer.ranks.device)
+        trainer.differentiate(trainer.example(batch), 0.0, scale)
     trainer.optimizer.step()
 
 

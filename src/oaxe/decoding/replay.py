@@ -1,13 +1,14 @@
 """One sentence leaves a GPU waiting for Python: CUDA graphs start all kernels of a pass at once."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oaxe.model.recorder import Recorder
 from oaxe.model.transformer import Transformer
 from oaxe.text.symbols import PAD
 
@@ -36,8 +37,7 @@ class Replays:
             for name, weight in module._parameters.items()
             if weight is not None
         ]
-        self._stream: torch.cuda.Stream | None = None  # to record in
-        self._pool: Any = None  # memory that all graphs share
+        self._recorder = Recorder()
         self._graphs: dict[object, tuple[torch.cuda.CUDAGraph, list[Tensor], Tensors]] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -82,23 +82,9 @@ class Replays:
             torch.autocast("cuda", low, enabled=low is not None, cache_enabled=False),
         ):
             own = [tensor.clone() for tensor in inputs]
-            if self._stream is None:
-                self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            before = torch.cuda.current_stream()
-            self._stream.wait_stream(before)
-            graph = torch.cuda.CUDAGraph()
-            try:
-                with torch.cuda.stream(self._stream):
-                    function(self.model, *own, **options)  # libraries take their memory at first
-                # Other threads, such as those that load data, may use the device meanwhile; they
-                # may not wait for all of it.
-                with torch.cuda.graph(
-                    graph, self._pool, self._stream, capture_error_mode="thread_local"
-                ):
-                    out = function(self.model, *own, **options)
-            finally:
-                torch.cuda.set_stream(before)  # a recording that fails may not do so
-        self._pool = graph.pool()
+            work = partial(function, self.model, *own, **options)
+            self._recorder.compute(work)
+            graph, out = self._recorder.record(work)
         return graph, own, out
 
 

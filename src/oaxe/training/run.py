@@ -50,8 +50,9 @@ from oaxe.training.validation import Validation, bleu, decoding_options, mean_lo
 
 # Settings that may change when a run is continued: they do not change what an update does.
 MAY_CHANGE = {
-    "run", "train.steps", "train.minutes", "train.recompute", "train.log_every",
-    "train.save_every", "validation.keep", "validation.average", "validation.patience",
+    "run", "train.steps", "train.minutes", "train.cuda_graphs", "train.recompute",
+    "train.log_every", "train.save_every", "validation.keep", "validation.average",
+    "validation.patience",
 }  # fmt: skip
 
 

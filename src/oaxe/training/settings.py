@@ -92,7 +92,8 @@ class TrainSettings:
         None, "start from the weights of this run or model folder; nat also from those of an at"
     )
     precision: Literal["fp32", "bf16"] = option("fp32", "bf16: autocast")
-    compile: bool = option(False, "torch.compile the model")
+    cuda_graphs: bool = option(True, "on one GPU: record batches of a shape, and replay them")
+    compile: bool = option(False, "torch.compile the model, without cuda_graphs")
     recompute: bool = option(False, "keep no activations of layers: less memory, more time")
     seed: int = option(1, "of weights, batches, masks and dropout")
     log_every: int = option(50, "updates between lines of metrics.jsonl")

@@ -47,6 +47,7 @@ from oaxe.training.interruption import AbandonedError, Interruption
 from oaxe.training.log import RunLog, means
 from oaxe.training.objective import STATS, Example, Objective, make_example
 from oaxe.training.ranks import Ranks
+from oaxe.training.recordings import Recordings
 from oaxe.training.schedule import learning_rate
 from oaxe.training.settings import Settings
 from oaxe.training.validation import Validation
@@ -100,6 +101,10 @@ class Trainer:
         self._shared = (
             DistributedDataParallel(self.objective) if ranks.world_size > 1 else self.objective
         )
+        self.recordings: Recordings | None = None
+        if may_record(settings, ranks):
+            self.recordings = Recordings(self._differentiate, [*model.parameters()], self.warn)
+        self.differentiate = self.recordings or self._differentiate
         self._interruption = Interruption(alone=ranks.world_size == 1)
         self._ticked = time.monotonic()
         self._tokens = 0  # of the target, since the last line of the log
@@ -222,13 +227,13 @@ class Trainer:
         nothing = Batch(torch.tensor([[EOS]]), torch.tensor([[UNK]]), torch.tensor([0]), 1)
         examples = examples or [self.example(nothing.to(ranks.device))]
 
-        self.optimizer.zero_grad(set_to_none=True)
+        scale = weight / words
+        self.optimizer.zero_grad(set_to_none=self.recordings is None)
         with self._interruption.repeatable():
             for number, example in enumerate(examples, 1):
                 with self._sync_if(number == len(examples)):
                     try:
-                        with self.autocast():
-                            loss, stats = self._shared(example, xe_weight)
+                        loss, stats = self.differentiate(example, xe_weight, scale)
                     except NotFiniteError as error:  # in the matching, on a GPU of an update before
                         now = [(step, indices_of(update), torch.tensor(math.nan))]
                         suspects = [*self._unchecked, *now]
@@ -236,10 +241,9 @@ class Trainer:
                         raise UserError(
                             self._not_finite(wrong[1], f"update {wrong[0]}: {error}")
                         ) from None
-                    (loss * (weight / words)).backward()
                 if weight:
                     sums += stats
-                    total += loss.detach()
+                    total += loss
         self._sums += sums
         self._unchecked.append((step, indices_of(update), total))
         optim = settings.optim
@@ -251,6 +255,14 @@ class Trainer:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), optim.clip)
         self.optimizer.step()
         return lr
+
+    def _differentiate(
+        self, example: Example, xe_weight: float, scale: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        with self.autocast():
+            loss, stats = self._shared(example, xe_weight)
+        (loss * scale).backward()
+        return loss.detach(), stats
 
     def example(self, batch: Batch) -> Example:
         model, inputs = self.settings.model, self.settings.loss.masking
@@ -422,6 +434,14 @@ class Trainer:
     def warn(self, message: str) -> None:
         if self.ranks.is_first:
             self.console.print(f"warning: {message}", style="yellow")
+
+
+def may_record(settings: Settings, ranks: Ranks) -> bool:
+    """Whether CUDA graphs are asked for and can be: torch's CTC, DDP and checkpointing cannot."""
+    limits = settings.train
+    alone = ranks.device.type == "cuda" and ranks.world_size == 1
+    able = settings.model.kind != "ctc" and not (limits.recompute or limits.compile)
+    return limits.cuda_graphs and alone and able
 
 
 def indices_of(update: Update) -> list[Tensor]:

@@ -25,7 +25,10 @@ from oaxe.translation.systems import SYSTEMS, DataKind
 
 RESULT = "result.json"
 # Settings that say where or how, not what.
-ELSEWHERE = {"run", "data.folder", "train.recompute", "train.log_every", "train.save_every"}
+ELSEWHERE = {
+    "run", "data.folder", "train.cuda_graphs", "train.recompute", "train.log_every",
+    "train.save_every",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

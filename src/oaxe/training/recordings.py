@@ -1,0 +1,81 @@
+"""Small batches leave a GPU waiting for Python: forward and backward pass as one CUDA graph.
+
+Batches are cut from sentences in the order of their lengths, so every epoch has the same shapes
+again. A batch of a new shape is computed as it always was; the second of its shape is recorded, and
+from then on that shape is replayed.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from oaxe.model.recorder import Recorder
+from oaxe.training.objective import Example
+
+MOST = 1_000  # graphs; other shapes are computed without
+
+# Adds the gradients of an example's loss, times a scale, to the parameters' own; returns the loss
+# and its statistics. The float is XE's share of the loss.
+Differentiate = Callable[[Example, float, Tensor], tuple[Tensor, Tensor]]
+
+
+class Recordings:
+    """The same as what it records. Gradients stay where they are: zero them in place.
+
+    What a call returns is valid until the next one.
+    """
+
+    def __init__(
+        self,
+        differentiate: Differentiate,
+        parameters: Sequence[Parameter],
+        warn: Callable[[str], None],
+    ) -> None:
+        self.differentiate, self.parameters, self.warn = differentiate, parameters, warn
+        self.failed = False
+        self._recorder = Recorder()
+        self._seen: set[Hashable] = set()
+        self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor], list[Tensor]]] = {}
+        self._gradients: list[Tensor | None] = []  # that the graphs write to
+
+    def __call__(self, example: Example, xe_weight: float, scale: Tensor) -> tuple[Tensor, Tensor]:
+        key = xe_weight, *(tensor.shape for tensor in example)
+        if any(p.grad is not g for p, g in zip(self.parameters, self._gradients, strict=False)):
+            self._forget()
+        if key not in self._graphs and not self._may_record(key, example, xe_weight, scale):
+            return self._recorder.compute(lambda: self.differentiate(example, xe_weight, scale))
+        graph, own, (loss, stats) = self._graphs[key]
+        for mine, given in zip(own, (*example, scale), strict=True):
+            mine.copy_(given)
+        graph.replay()
+        return loss, stats
+
+    def _may_record(self, key: Hashable, example: Example, xe_weight: float, scale: Tensor) -> bool:
+        """False where there is no recording of it, not yet or not at all."""
+        if self.failed or key not in self._seen or len(self._graphs) >= MOST:
+            self._seen.add(key)
+            return False
+        own = [tensor.clone() for tensor in (*example, scale)]
+        try:
+            graph, results = self._record(Example(*own[:-1]), xe_weight, own[-1])
+        except RuntimeError as error:
+            self.failed = True
+            self._forget()
+            self.warn(f"CUDA graphs failed, training without them, more slowly: {error}")
+            return False
+        self._gradients = [parameter.grad for parameter in self.parameters]
+        self._graphs[key] = graph, own, list(results)
+        return True
+
+    def _forget(self) -> None:
+        """Gradients must exist before they can be recorded: begin with computing, too."""
+        self._graphs.clear()
+        self._seen.clear()
+        self._gradients = []
+
+    def _record(
+        self, example: Example, xe_weight: float, scale: Tensor
+    ) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, Tensor]]:
+        return self._recorder.record(lambda: self.differentiate(example, xe_weight, scale))
