@@ -23,7 +23,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def learning_curve(data: Path, run: Path, **changes: Any) -> tuple[list[float], Trainer]:
-    """The loss of every tenth of 150 updates, each of two batches, and who has made them."""
+    """The losses of 150 updates, each of one or two batches, and who has made them."""
     settings = settings_of(
         data, run, data__update_tokens=6_000, data__batch_tokens=4_000, train__log_every=10**9,
         train__save_every=10**9, train__steps=10**9, validation__every=10**9, **changes,
@@ -34,8 +34,8 @@ def learning_curve(data: Path, run: Path, **changes: Any) -> tuple[list[float], 
     with trainer.loader() as loader:
         for _ in range(150):
             trainer.one_update(next(loader))
-        per_word = [float(total) for _, _, total in trainer._unchecked]
-    return per_word[::10], trainer
+        losses = [float(total) / 6_000 for _, _, total in trainer._unchecked]
+    return losses, trainer
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
@@ -52,7 +52,7 @@ def learning_curve(data: Path, run: Path, **changes: Any) -> tuple[list[float], 
 def test_learns_as_without(
     changes: dict[str, Any], precision: str, data: Path, tmp_path: Path
 ) -> None:
-    """The same masks and dropout, so that losses differ by no more than roundings grow to."""
+    """The same masks and dropout, so that losses differ only by what roundings grow to."""
     plain, trainer = learning_curve(
         data, tmp_path / "a", train__precision=precision, train__cuda_graphs=False, **changes
     )
@@ -61,9 +61,10 @@ def test_learns_as_without(
     assert trainer.recordings is not None
     assert not trainer.recordings.failed
     assert len(trainer.recordings._graphs) > 5
-    assert plain[-1] < 0.9 * plain[0]  # it learns
-    assert found[:3] == pytest.approx(plain[:3], rel=0.01)
-    assert found == pytest.approx(plain, rel=0.1)
+    later = [sum(losses[-50:]) / 50 for losses in (plain, found)]
+    assert later[0] < 0.9 * plain[0]  # it learns
+    assert found[:20] == pytest.approx(plain[:20], rel=0.01)
+    assert later[1] == pytest.approx(later[0], rel=0.1)
 
 
 def test_a_loss_that_is_not_finite_still_stops_the_run(data: Path, tmp_path: Path) -> None:

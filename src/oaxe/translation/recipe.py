@@ -5,7 +5,8 @@ small   one GPU, for the data sets that fit there: Transformer-base; small ones 
 paper   the paper's own settings (section 4.1), for its own data
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oaxe.config import build
@@ -52,6 +53,7 @@ class Recipe:
     pairs: int | None = None  # of training, the first so many; None: all
     held_out: int | None = None  # sentences of each validation and test set; None: all
     lengths: tuple[int, ...] = (10, 20, 30, 40, 50)  # the most words of the buckets
+    raw: Mapping[str, Stage] = field(default_factory=dict)  # what is other on people's text
 
     def stage(self, system: System) -> Stage:
         match system.stage:
@@ -66,6 +68,8 @@ class Recipe:
             case "whole":  # patience could end it before the loss has changed
                 steps = self.cmlm.steps + self.finetune.steps
                 found = replace(self.cmlm, steps=steps, patience=0)
+        if system.data == "raw":
+            found = self.raw.get(system.stage, found)
         steps = max(round(found.steps * system.share), 1) if found.steps else 0
         return replace(found, steps=steps)
 
@@ -147,9 +151,13 @@ PRESETS: dict[str, dict[str, Recipe]] = {
         "tatoeba-en-de": Recipe(
             at=Stage(4_000, 5e-4, 1_000, every=500, patience=6),
             lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
-            cmlm=Stage(5_000, 5e-4, 1_000, every=500, patience=6),
-            finetune=Stage(600, 1e-4, 100, every=100, patience=6),
+            cmlm=Stage(5_000, 7e-4, 1_000, every=500, decay="linear", clip=1.0),
+            finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
             update_tokens=16_384, lengths=(5, 7, 9, 12),
+            raw={
+                "cmlm": Stage(5_000, 5e-4, 1_000, every=500, patience=6),
+                "finetune": Stage(600, 1e-4, 100, every=100, patience=6),
+            },
         ),
         "tatoeba-en-ja": Recipe(
             at=Stage(3_000, 5e-4, 1_000, every=500, patience=6),

@@ -104,7 +104,7 @@ def write_teacher_text(place: Place, console: Console) -> None:
         teacher=str(place.run("teacher", 1)),
         source=source,
         beam=BEAM,
-        batch_tokens=place.recipe.batch_tokens,
+        batch_tokens=4 * place.recipe.batch_tokens,  # without gradients there is room for more
         bf16=place.recipe.bf16,
         console=console,
     )
