@@ -1,6 +1,8 @@
 """Work for a GPU, recorded as CUDA graphs: all of its kernels start at once, without Python."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -33,16 +35,46 @@ class Recorder:
         return result
 
     def record(self, work: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
-        """A graph of what the work starts on the GPU, and where its results will be."""
+        """A graph of what the work starts on the GPU, and where its results will be.
+
+        Raises:
+            RuntimeError: it cannot be recorded; it can still be computed.
+        """
         graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         try:
             # Other threads, such as those that load data, may use the device meanwhile; they may
             # not wait for all of it.
-            with torch.cuda.graph(
-                graph, self._pool, self._stream, capture_error_mode="thread_local"
+            with (
+                no_garbage_collection(),
+                torch.cuda.graph(
+                    graph, self._pool, self._stream, capture_error_mode="thread_local"
+                ),
             ):
                 result = work()
+        except BaseException:
+            leave_recording()
+            raise
         finally:
             torch.cuda.set_stream(before)  # a recording that fails may not do so
         self._pool = graph.pool()
         return graph, result
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Graphs that nobody needs any more may go before or after, but not while one is recorded."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def leave_recording() -> None:
+    """Give PyTorch's random numbers a new state: a recording that failed keeps the old one."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    fresh = torch.Generator(generator.device)
+    fresh.manual_seed(generator.initial_seed())
+    generator.graphsafe_set_state(fresh.graphsafe_get_state())
