@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import lzma
+import multiprocessing
 import os
 import random
 import shutil
@@ -228,6 +229,43 @@ def test_two_ranks_are_one(teacher: Path, tmp_path: Path) -> None:
     assert "distilling: 5,000 of 5,000 sentences" in again.stdout
     assert again.stdout.count("5,000 lines in") == 1  # the first rank alone speaks
     assert files(out) == files(tmp_path / "one")
+
+
+def test_processes_that_help(teacher: Path, tmp_path: Path) -> None:
+    """They write what one alone writes, and nobody waits for one that was killed."""
+    source = tmp_path / "train.en"
+    source.write_text("".join(f"{line}\n" for line in text(3_000)))
+    translate, others = Translator.translate, []
+
+    def late(self: Translator, *arguments: Any, **options: Any) -> list[str]:
+        """Only when a helper has begun: one shard is ours, the others are theirs."""
+        deadline = time.monotonic() + 60
+        while not others and time.monotonic() < deadline:
+            others.extend([*(tmp_path / "helped/shards").glob("*.taken")][1:])
+            time.sleep(0.02)
+        return translate(self, *arguments, **options)
+
+    with mock.patch.object(shards_module, "FEWEST", 256):
+        run(tmp_path / "alone", teacher, source, beam=2)
+        with mock.patch.object(Translator, "translate", late):
+            run(tmp_path / "helped", teacher, source, beam=2, processes=3)
+    assert others
+    assert files(tmp_path / "helped") == files(tmp_path / "alone")
+    assert not multiprocessing.active_children()
+
+    def killing(self: Translator, *arguments: Any, **options: Any) -> list[str]:
+        for process in multiprocessing.active_children():
+            process.kill()
+            process.join()
+        return translate(self, *arguments, **options)
+
+    with (
+        mock.patch.object(Translator, "translate", killing),
+        pytest.raises(UserError, match="a process that helped was killed"),
+    ):
+        run(tmp_path / "killed", teacher, source, beam=2, processes=2)
+    run(tmp_path / "killed", teacher, source, beam=2)
+    assert lines_of(tmp_path / "killed/train.xx") == lines_of(tmp_path / "alone/train.xx")
 
 
 def test_a_signal_stops_it_and_loses_nothing(

@@ -205,6 +205,9 @@ def distill(
     beam: Annotated[int, typer.Option(min=1, help="Beam width.")] = 5,
     length_penalty: Annotated[float, typer.Option(help="Exponent of the length.")] = 1.0,
     batch_tokens: BatchTokens = 16_384,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that share a device; 4 keep a GPU busy.")
+    ] = 1,
     device: Device = None,
     bf16: Bf16 = False,
 ) -> None:
@@ -230,6 +233,7 @@ def distill(
         batch_tokens=batch_tokens,
         bf16=bf16,
         device=device,
+        processes=processes,
         valid=valid,
         console=new_console(),
     )

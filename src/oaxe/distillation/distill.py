@@ -22,6 +22,7 @@ from oaxe.decoding.lines import load_translator
 from oaxe.decoding.translator import Translator, changed_options
 from oaxe.distillation.display import Display
 from oaxe.distillation.folder import VALID, finish, open_folder, read_json
+from oaxe.distillation.helpers import helpers
 from oaxe.distillation.shards import Shards
 from oaxe.errors import UserError
 from oaxe.files import write_whole
@@ -50,14 +51,15 @@ def distill(
     batch_tokens: int = 16_384,
     bf16: bool = False,
     device: str | None = None,
+    processes: int = 1,
     valid: Pair | None = None,
     console: Console,
 ) -> bool:
     """Translate the source with the teacher, on all ranks; False if it was interrupted.
 
     The same call goes on where an earlier one was stopped. The translation of a line depends on
-    the lines of its shard and on ``batch_tokens`` (by rounding), but not on how many ranks or
-    interruptions there are.
+    the lines of its shard and on ``batch_tokens`` (by rounding), but not on how many ranks,
+    processes or interruptions there are.
 
     Args:
         out: folder to make, see :mod:`oaxe.distillation.folder`.
@@ -66,6 +68,7 @@ def distill(
         languages: of the source and of what to make of it; default: as the names of files say.
         beam, length_penalty, batch_tokens, bf16: see :meth:`Translator.translate`.
         device: default: a GPU for each rank, if there are any.
+        processes: that share the device of each rank; a GPU has room for several.
         valid: source and reference that the teacher's BLEU is measured on, before it begins.
         console: where the first rank says what it does.
 
@@ -79,8 +82,9 @@ def distill(
     if not ranks.is_first:
         console = Console(quiet=True)
     try:
-        own = device is None or device == ranks.device.type
-        translator = load_teacher(teacher, str(ranks.device) if own else device)
+        if device is None or device == ranks.device.type:
+            device = str(ranks.device)
+        translator = load_teacher(teacher, device)
         check_languages(teacher, translator.languages, source, languages, valid)
         options = {"beam": beam, "length_penalty": float(length_penalty)}
         settings = {
@@ -100,18 +104,24 @@ def distill(
             if shards is None:
                 console.print(f"{out} is already done with these settings", highlight=False)
                 return True
-            if not ranks.is_first:
-                for _ in translate_shards(shards, source, translator, how):
-                    pass
-                return True
-            if valid_lines is not None:
+            if valid_lines is not None and ranks.is_first:
                 score_teacher(
                     shards.folder / VALID, translator, valid_lines, inputs[1:], how, console
                 )
+            beside = stack.enter_context(
+                helpers(processes - 1, translate_beside, shards, source, teacher, device, how)
+            )
+            if not ranks.is_first:
+                for _ in translate_shards(shards, source, translator, how):
+                    beside.check()
+                beside.wait()
+                return True
             with Display(console, shards.lines, shards.lines_done()) as display:
                 for _ in translate_shards(shards, source, translator, how):
                     display.show(shards.lines_done())
+                    beside.check()
                 while display.show(shards.lines_done()) < shards.lines:  # others are at work
+                    beside.check()
                     time.sleep(SECONDS_BETWEEN_LOOKS)
             finish(out, shards, source, translator, teacher, console)
             return True
@@ -233,6 +243,14 @@ def translate_shards(
         if shards.take(number):
             shards.write(number, translate_quietly(translator, lines, how))
             yield number
+
+
+def translate_beside(
+    shards: Shards, source: Path, teacher: str, device: str | None, how: dict[str, Any]
+) -> None:
+    """The same in a process of its own."""
+    for _ in translate_shards(shards, source, load_teacher(teacher, device), how):
+        pass
 
 
 def translate_quietly(translator: Translator, lines: list[str], how: dict[str, Any]) -> list[str]:

@@ -51,7 +51,8 @@ class Plan:
         if self.place.has_teacher_text():
             return NOTHING
         needs = self.run("teacher", 1)
-        return self.add("teacher-text", partial(write_teacher_text, self.place), needs)
+        work = partial(write_teacher_text, self.place, self.per_device)
+        return self.add("teacher-text", work, needs)
 
     def add(self, name: str, work: Callable[..., object], needs: Needs = NOTHING) -> Needs:
         full = f"{self.place.dataset}/{self.place.preset}/{name}"

@@ -14,6 +14,7 @@ from rich.console import Console
 from oaxe.config import to_mapping
 from oaxe.datasets.catalogue import find
 from oaxe.datasets.dataset import Dataset, Pair, dataset
+from oaxe.decoding.lines import usable_device
 from oaxe.distillation.distill import distill
 from oaxe.environment import environment
 from oaxe.errors import UserError
@@ -97,7 +98,7 @@ def held_out_sets(place: Place, found: Dataset) -> Iterator[tuple[str, Gold]]:
     yield "test", read_gold(data=place.data("raw"))
 
 
-def write_teacher_text(place: Place, console: Console) -> None:
+def write_teacher_text(place: Place, jobs: int, console: Console) -> None:
     source = Path(read_manifest(place.data("raw")).splits["train"].files[0])
     finished = distill(
         place.teacher_text,
@@ -106,6 +107,7 @@ def write_teacher_text(place: Place, console: Console) -> None:
         beam=BEAM,
         batch_tokens=4 * place.recipe.batch_tokens,  # without gradients there is room for more
         bf16=place.recipe.bf16,
+        processes=jobs if usable_device(None) == "cuda" else 1,
         console=console,
     )
     if not finished:
