@@ -235,7 +235,8 @@ def test_processes_that_help(teacher: Path, tmp_path: Path) -> None:
     """They write what one alone writes, and nobody waits for one that was killed."""
     source = tmp_path / "train.en"
     source.write_text("".join(f"{line}\n" for line in text(3_000)))
-    translate, others = Translator.translate, []
+    translate = Translator.translate
+    others: list[Path] = []
 
     def late(self: Translator, *arguments: Any, **options: Any) -> list[str]:
         """Only when a helper has begun: one shard is ours, the others are theirs."""

@@ -94,6 +94,23 @@ def test_refinement_equals_naive(steps: int) -> None:
     assert any(a[0].tokens != b[0].tokens for a, b in zip(ours, once, strict=True))
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.5, 2.0])
+def test_length_penalty(penalty: float) -> None:
+    """The same hypotheses, ordered by the sum of log-probabilities over a power of the length."""
+    model, source = micro(), random_batch(9, 3, 13, 2)
+    means = translate_batch(model, source, length_candidates=12)
+    found = translate_batch(model, source, length_candidates=12, length_penalty=penalty)
+    moved = 0
+    for before, after in zip(means, found, strict=True):
+        sums = {h.length: h.score * h.length for h in before}
+        expected = sorted(before, key=lambda h: -sums[h.length] / h.length**penalty)
+        assert [h.tokens for h in after] == [h.tokens for h in expected]
+        for h in after:
+            assert h.score == pytest.approx(sums[h.length] / h.length**penalty, rel=1e-5)
+        moved += after[0].length - before[0].length
+    assert moved > 0 if penalty > 1 else moved < 0
+
+
 def test_more_candidates_than_lengths() -> None:
     model = micro()
     (hypotheses,) = translate_batch(model, random_batch(4), length_candidates=50)

@@ -56,7 +56,7 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Graph]]:
         self: Replays,
         function: Callable[..., Tensors],
         inputs: Sequence[Tensor],
-        options: dict[str, bool | int],
+        options: dict[str, float],
         low: torch.dtype | None,
     ) -> tuple[Graph, list[Tensor], Tensors]:
         own, model = [tensor.clone() for tensor in inputs], copy.deepcopy(self.model)

@@ -127,7 +127,7 @@ def test_options_that_cannot_be(subwords: Subwords) -> None:
     assert str(error.value).splitlines() == [
         "refine_step is no option of a model of kind 'nat'; did you mean refine_steps?",
         "beam is no option of a model of kind 'nat'; there are "
-        "length_candidates, deduplicate, refine_steps, remove_blanks",
+        "length_candidates, deduplicate, refine_steps, remove_blanks, length_penalty",
         "length_candidates must be at least 1, got 0",
         "deduplicate must be bool, got 1",
     ]

@@ -14,7 +14,15 @@ from oaxe.bench.commands import bench
 from oaxe.datasets.commands import data
 from oaxe.errors import EXIT_INTERRUPTED, UserError
 from oaxe.evaluation.commands import evaluate
-from oaxe.options import BatchTokens, Beam, Bf16, Device, LengthCandidates, ModelName
+from oaxe.options import (
+    BatchTokens,
+    Beam,
+    Bf16,
+    Device,
+    LengthCandidates,
+    LengthPenalty,
+    ModelName,
+)
 from oaxe.synthetic.commands import demo, synthetic
 from oaxe.training.commands import config, train
 from oaxe.translation.commands import add_commands
@@ -119,9 +127,7 @@ def translate(
         int | None, typer.Option(min=1, help="nat: passes; above 1 is mask-predict.")
     ] = None,
     beam: Beam = None,
-    length_penalty: Annotated[
-        float | None, typer.Option(help="at: exponent of the length.")
-    ] = None,
+    length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = 16_384,
     device: Device = None,
     bf16: Bf16 = False,

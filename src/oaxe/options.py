@@ -13,6 +13,9 @@ LengthCandidates = Annotated[
     int | None, typer.Option(min=1, help="nat: lengths tried for each sentence; 1 is fastest.")
 ]
 Beam = Annotated[int | None, typer.Option(min=1, help="at: beam width.")]
+LengthPenalty = Annotated[
+    float | None, typer.Option(help="A score is a sum over the length to this power.")
+]
 BatchTokens = Annotated[int, typer.Option(min=1, help="Size of a batch.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")]
 Bf16 = Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")]

@@ -29,10 +29,13 @@ def translate_batch(
     deduplicate: bool = True,
     refine_steps: int = 1,
     remove_blanks: bool = False,
+    length_penalty: float = 1.0,
     lengths: Tensor | None = None,
     replays: Replays | None = None,
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of each sentence, one a length candidate, best mean log-probability first.
+    """The hypotheses of each sentence, one a length candidate, best score first.
+
+    A hypothesis of n places has the score sum(log p) / n^length_penalty: the mean log-probability.
 
     A CTC model (``model.upsample``) has one hypothesis a sentence: its length is a multiple of
     the source's, repeats are collapsed, then blanks removed, and the other options do not apply.
@@ -45,6 +48,7 @@ def translate_batch(
         refine_steps: passes of the decoder. From the second on, the least likely of its own tokens
             are masked again and predicted anew (mask-predict).
         remove_blanks: let the model say BLANK and remove it, for models trained with AXE.
+        length_penalty: above 1 favours long hypotheses, of which the mean prefers the short ones.
         lengths: ``(batch, candidates)`` lengths to decode instead of predicted ones.
         replays: of this model, for a sentence on a GPU; see :data:`REPLAYING`.
     """
@@ -58,7 +62,7 @@ def translate_batch(
             f"got {length_candidates} and {refine_steps}"
         )
 
-    def compute(function: Callable[..., Tensors], *given: Tensor, **how: bool | int) -> Tensors:
+    def compute(function: Callable[..., Tensors], *given: Tensor, **how: float) -> Tensors:
         return function(model, *given, **how)
 
     call = compute if replays is None else replays
@@ -84,6 +88,7 @@ def translate_batch(
         deduplicate=deduplicate,
         refine_steps=refine_steps,
         remove_blanks=remove_blanks,
+        length_penalty=length_penalty,
         everywhere=replays is not None,
     )
     return _hypotheses(tokens, counts, scores, places, source.shape[0])
@@ -106,6 +111,7 @@ def write(
     deduplicate: bool,
     refine_steps: int,
     remove_blanks: bool,
+    length_penalty: float,
     everywhere: bool,
 ) -> Tensors:
     """For each row of ``inputs``: tokens, how many of them count, score, and places."""
@@ -125,7 +131,7 @@ def write(
         again, again_log_probs = say(tokens.masked_fill(masked, MASK), mask, masked)
         tokens = torch.where(masked, again, tokens)
         log_probs = torch.where(masked, again_log_probs, log_probs)
-    scores = log_probs.sum(1) / places
+    scores = log_probs.sum(1) / places**length_penalty
     if model.upsample:
         keep = mask & differs_from_previous(tokens) & (tokens != BLANK)
     else:

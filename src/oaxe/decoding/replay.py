@@ -55,7 +55,7 @@ class Replays:
         )
 
     def __call__(
-        self, function: Callable[..., Tensors], *inputs: Tensor, **options: bool | int
+        self, function: Callable[..., Tensors], *inputs: Tensor, **options: float
     ) -> Tensors:
         low = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
         key = function, low, *sorted(options.items()), *(tensor.shape for tensor in inputs)
@@ -71,7 +71,7 @@ class Replays:
         self,
         function: Callable[..., Tensors],
         inputs: Sequence[Tensor],
-        options: dict[str, bool | int],
+        options: dict[str, float],
         low: torch.dtype | None,
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Tensors]:
         with (

@@ -32,6 +32,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "deduplicate": True,
         "refine_steps": 1,
         "remove_blanks": False,  # True for models trained with AXE
+        "length_penalty": 1.0,
     },
     "ctc": {},
     "lm": {},

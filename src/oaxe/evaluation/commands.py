@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from oaxe.options import BatchTokens, Beam, Bf16, Device, LengthCandidates
+from oaxe.options import BatchTokens, Beam, Bf16, Device, LengthCandidates, LengthPenalty
 
 
 def evaluate(
@@ -73,6 +73,7 @@ def evaluate(
     ] = 100,
     length_candidates: LengthCandidates = None,
     beam: Beam = None,
+    length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = 16_384,
     device: Device = None,
     bf16: Bf16 = False,
@@ -87,7 +88,11 @@ def evaluate(
     from oaxe.evaluation.tables import show
     from oaxe.files import check_output
 
-    given = {"length_candidates": length_candidates, "beam": beam}
+    given = {
+        "length_candidates": length_candidates,
+        "beam": beam,
+        "length_penalty": length_penalty,
+    }
     options = Options(
         baseline=baseline,
         test=test,
