@@ -38,8 +38,7 @@ class Helpers:
 def helpers(count: int, work: Callable[..., None], *arguments: Any) -> Iterator[Helpers]:
     """``count`` processes do the work with these arguments, all to be pickled, until we leave."""
     spawn = multiprocessing.get_context("spawn")
-    threads = max(1, torch.get_num_threads() // (count + 1))
-    target = (work, threads, *arguments)
+    target = (work, torch.get_num_threads(), *arguments)  # the last bits depend on threads
     processes = [spawn.Process(target=_help, args=target, daemon=True) for _ in range(count)]
     try:
         for process in processes:

@@ -43,7 +43,7 @@ class Recordings:
     def __call__(self, example: Example, xe_weight: float, scale: Tensor) -> tuple[Tensor, Tensor]:
         key = xe_weight, *(tensor.shape for tensor in example)
         if any(p.grad is not g for p, g in zip(self.parameters, self._gradients, strict=False)):
-            self._forget()
+            self.forget()
         if key not in self._graphs and not self._may_record(key, example, xe_weight, scale):
             return self._recorder.compute(lambda: self.differentiate(example, xe_weight, scale))
         graph, own, (loss, stats) = self._graphs[key]
@@ -62,16 +62,17 @@ class Recordings:
             graph, results = self._record(Example(*own[:-1]), xe_weight, own[-1])
         except RuntimeError as error:
             self.failed = True
-            self._forget()
+            self.forget()
             self.warn(f"CUDA graphs failed, training without them, more slowly: {error}")
             return False
         self._gradients = [parameter.grad for parameter in self.parameters]
         self._graphs[key] = graph, own, list(results)
         return True
 
-    def _forget(self) -> None:
-        """Gradients must exist before they can be recorded: begin with computing, too."""
+    def forget(self) -> None:
+        """Give the memory back. What comes next is computed first: its gradients must exist."""
         self._graphs.clear()
+        self._recorder = Recorder()
         self._seen.clear()
         self._gradients = []
 

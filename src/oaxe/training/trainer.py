@@ -157,6 +157,8 @@ class Trainer:
                     reason = self.one_update(next(loader), log)
         finally:
             loader.close()
+            if self.recordings:
+                self.recordings.forget()
             if log:
                 log.close()
         return reason
