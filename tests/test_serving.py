@@ -115,7 +115,11 @@ def test_who_sends_something_bad_spoils_it_for_nobody_else(
             assert "a bad sentence" in answer["error"]
         else:
             assert (status, answer["translations"]) == (200, [text[::-1]])
-    assert "a bad sentence" in capfd.readouterr().err  # our own fault has a traceback
+    said, deadline = "", time.monotonic() + 10  # it is written after the answer
+    while "a bad sentence" not in said and time.monotonic() < deadline:
+        time.sleep(0.01)
+        said += capfd.readouterr().err
+    assert "a bad sentence" in said  # our own fault has a traceback
 
 
 def test_what_comes_while_it_is_busy_is_one_batch() -> None:
