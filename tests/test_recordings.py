@@ -62,6 +62,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
 
     monkeypatch.setattr(Recordings, "_record", record)
     monkeypatch.setattr(Recorder, "compute", lambda self, work: work())
+    monkeypatch.setattr(recordings_module, "has_room", lambda: True)
     monkeypatch.setattr(trainer_module, "may_record", may_record)
     return recorded
 
@@ -153,10 +154,17 @@ def test_gradients_that_were_taken_away_are_noticed(
 def test_no_more_graphs_than_there_is_room_for(
     data: Path, tmp_path: Path, graphs: list[Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recordings_module, "MOST", 3)
+    """What is not recorded for want of room is computed, and recorded if there is room again."""
+    monkeypatch.setattr(recordings_module, "has_room", lambda: len(graphs) != 3)
     train_small(settings_of(data, tmp_path / "run", **LONGER))
     assert len(graphs) == 3
     assert all(graph.replays > 1 for graph in graphs)
+    asked = count(1)
+    monkeypatch.setattr(recordings_module, "has_room", lambda: next(asked) > 10)
+    train_small(settings_of(data, tmp_path / "later", **LONGER))
+    assert next(asked) > 11
+    assert len(graphs) > 3
+    assert same(final_tensors(tmp_path / "run"), final_tensors(tmp_path / "later"))
 
 
 def test_goes_on_without_where_recording_fails(

@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from oaxe.model.recorder import Recorder
 from oaxe.training.objective import Example
 
-MOST = 1_000  # graphs; other shapes are computed without
+SPARE = 0.25  # of the GPU's memory; what is left of it is for graphs, each of which takes some
 
 # Adds the gradients of an example's loss, times a scale, to the parameters' own; returns the loss
 # and its statistics. The float is XE's share of the loss.
@@ -44,7 +44,7 @@ class Recordings:
         key = xe_weight, *(tensor.shape for tensor in example)
         if any(p.grad is not g for p, g in zip(self.parameters, self._gradients, strict=False)):
             self.forget()
-        if key not in self._graphs and not self._may_record(key, example, xe_weight, scale):
+        if key not in self._graphs and not self._is_recorded(key, example, xe_weight, scale):
             return self._recorder.compute(lambda: self.differentiate(example, xe_weight, scale))
         graph, own, (loss, stats) = self._graphs[key]
         for mine, given in zip(own, (*example, scale), strict=True):
@@ -52,9 +52,9 @@ class Recordings:
         graph.replay()
         return loss, stats
 
-    def _may_record(self, key: Hashable, example: Example, xe_weight: float, scale: Tensor) -> bool:
-        """False where there is no recording of it, not yet or not at all."""
-        if self.failed or key not in self._seen or len(self._graphs) >= MOST:
+    def _is_recorded(self, key: Hashable, example: Example, xe_weight: float, scale: Tensor) -> bool:
+        """Record it, if its time has come; False if not, or if it cannot be."""
+        if self.failed or key not in self._seen or not has_room():
             self._seen.add(key)
             return False
         own = [tensor.clone() for tensor in (*example, scale)]
@@ -80,3 +80,9 @@ class Recordings:
         self, example: Example, xe_weight: float, scale: Tensor
     ) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, Tensor]]:
         return self._recorder.record(lambda: self.differentiate(example, xe_weight, scale))
+
+
+def has_room() -> bool:
+    """Whether the GPU has memory to spare, for batches that are larger than any so far."""
+    free, all_of_it = torch.cuda.mem_get_info()
+    return free > SPARE * all_of_it
