@@ -13,12 +13,22 @@ from torch.nn import Parameter
 
 from oaxe.model.recorder import Recorder
 from oaxe.training.objective import Example
+from oaxe.training.ranks import Ranks
+from oaxe.training.settings import Settings
 
 SPARE = 0.25  # of the GPU's memory; what is left of it is for graphs, each of which takes some
 
 # Adds the gradients of an example's loss, times a scale, to the parameters' own; returns the loss
 # and its statistics. The float is XE's share of the loss.
 Differentiate = Callable[[Example, float, Tensor], tuple[Tensor, Tensor]]
+
+
+def may_record(settings: Settings, ranks: Ranks) -> bool:
+    """Whether CUDA graphs are asked for and can be: torch's CTC, DDP and checkpointing cannot."""
+    limits = settings.train
+    alone = ranks.device.type == "cuda" and ranks.world_size == 1
+    able = settings.model.kind != "ctc" and not (limits.recompute or limits.compile)
+    return limits.cuda_graphs and alone and able
 
 
 class Recordings:
@@ -52,7 +62,9 @@ class Recordings:
         graph.replay()
         return loss, stats
 
-    def _is_recorded(self, key: Hashable, example: Example, xe_weight: float, scale: Tensor) -> bool:
+    def _is_recorded(
+        self, key: Hashable, example: Example, xe_weight: float, scale: Tensor
+    ) -> bool:
         """Record it, if its time has come; False if not, or if it cannot be."""
         if self.failed or key not in self._seen or not has_room():
             self._seen.add(key)

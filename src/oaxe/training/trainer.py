@@ -47,7 +47,7 @@ from oaxe.training.interruption import AbandonedError, Interruption
 from oaxe.training.log import RunLog, means
 from oaxe.training.objective import STATS, Example, Objective, make_example
 from oaxe.training.ranks import Ranks
-from oaxe.training.recordings import Recordings
+from oaxe.training.recordings import Recordings, may_record
 from oaxe.training.schedule import learning_rate
 from oaxe.training.settings import Settings
 from oaxe.training.validation import Validation
@@ -436,14 +436,6 @@ class Trainer:
     def warn(self, message: str) -> None:
         if self.ranks.is_first:
             self.console.print(f"warning: {message}", style="yellow")
-
-
-def may_record(settings: Settings, ranks: Ranks) -> bool:
-    """Whether CUDA graphs are asked for and can be: torch's CTC, DDP and checkpointing cannot."""
-    limits = settings.train
-    alone = ranks.device.type == "cuda" and ranks.world_size == 1
-    able = settings.model.kind != "ctc" and not (limits.recompute or limits.compile)
-    return limits.cuda_graphs and alone and able
 
 
 def indices_of(update: Update) -> list[Tensor]:
