@@ -101,6 +101,28 @@ def test_a_loss_that_changes_from_update_to_update_is_not_recorded(
     assert not graphs
 
 
+@pytest.mark.parametrize(
+    ("device", "world_size", "changes", "expected"),
+    [
+        ("cuda", 1, {}, True),
+        ("cuda", 1, OAXE, True),
+        ("cuda", 1, {"model__kind": "at"}, True),
+        ("cuda", 1, {"train__cuda_graphs": False}, False),
+        ("cuda", 1, {"train__compile": True}, False),
+        ("cuda", 1, {"train__recompute": True}, False),
+        ("cuda", 1, {"model__kind": "ctc", "loss__name": "ctc"}, False),
+        ("cuda", 2, {}, False),
+        ("cpu", 1, {}, False),
+    ],
+)
+def test_what_can_be_recorded(
+    device: str, world_size: int, changes: dict[str, Any], expected: bool, tmp_path: Path
+) -> None:
+    settings = settings_of(tmp_path, tmp_path / "run", **changes)
+    ranks = Ranks(0, world_size, torch.device(device))
+    assert recordings_module.may_record(settings, ranks) == expected
+
+
 def test_continued_without_them_to_the_same_weights(data: Path, tmp_path: Path) -> None:
     for name, first in (("whole", 40), ("continued", 17)):
         train_small(settings_of(data, tmp_path / name, **(LONGER | {"train__steps": first})))
