@@ -15,8 +15,9 @@ from oaxe.translation.tables import Table
 def speeds(name: str, table: Table, all_records: Sequence[Records]) -> Sheet:
     sheet = Sheet(notes=[
         "Training: target tokens a second while updating, validation and saving not counted; "
-        "time against XE is that of an equal number of tokens in the same stage. Where several "
-        "processes may have shared a device, it says so: their seconds cannot be compared.",
+        "time against XE is that of an equal number of tokens in the same stage, with the same "
+        "seed. Where several processes may have shared a device, it says so: their seconds cannot "
+        "be compared.",
     ])  # fmt: skip
     for records in all_records:
         dataset = records.place.dataset
@@ -50,11 +51,11 @@ def device_of(environment: Mapping[str, Any]) -> str:
 
 
 def training_speed(dataset: str, table: Table, records: Records) -> Figures:
-    xe = records.of("xe").get(1, {}).get("training", {}).get("tokens_per_second")
+    of_xe = {seed: r["training"]["tokens_per_second"] for seed, r in records.of("xe").items()}
     lines = []
     for row in table.rows:
         for seed, result in records.of(row.systems[0]).items():
-            training = result["training"]
+            training, xe = result["training"], of_xe.get(seed)
             own, shared = training["tokens_per_second"], training["processes_on_device"]
             is_tuned = result["settings"]["train"]["init_from"] is not None
             lines.append([
