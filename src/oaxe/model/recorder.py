@@ -41,6 +41,8 @@ class Recorder:
             RuntimeError: it cannot be recorded; it can still be computed.
         """
         graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        random = generator.get_state()
         try:
             # Other threads, such as those that load data, may use the device meanwhile; they may
             # not wait for all of it.
@@ -52,7 +54,10 @@ class Recorder:
             ):
                 result = work()
         except BaseException:
-            leave_recording()
+            # PyTorch's random numbers would go on as if they were recorded: a new state for them.
+            fresh = torch.Generator(generator.device)
+            fresh.set_state(random)
+            generator.graphsafe_set_state(fresh.graphsafe_get_state())
             raise
         finally:
             torch.cuda.set_stream(before)  # a recording that fails may not do so
@@ -70,11 +75,3 @@ def no_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def leave_recording() -> None:
-    """Give PyTorch's random numbers a new state: a recording that failed keeps the old one."""
-    generator = torch.cuda.default_generators[torch.cuda.current_device()]
-    fresh = torch.Generator(generator.device)
-    fresh.manual_seed(generator.initial_seed())
-    generator.graphsafe_set_state(fresh.graphsafe_get_state())
