@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench venv clean
 
 demo: $(READY)
 	$(VENV)/bin/oaxe demo
@@ -15,6 +15,8 @@ check: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+venv: $(READY)
 
 bench: $(READY)
 	$(VENV)/bin/oaxe bench losses

@@ -261,6 +261,8 @@ def test_the_same_output_is_no_different() -> None:
     assert found["b"]["bleu"]["p"] == 1
     assert found["b"]["bleu"]["difference"] == 0
     assert paired_test(metrics, {"a": output}, "a") == {}
+    found = paired_test(metrics, {"a": ["x"] * 10, "b": ["y"] * 10}, "a", trials=50)
+    assert (found["b"]["bleu"]["difference"], found["b"]["bleu"]["p"]) == (0, 1)  # both have 0
 
 
 def test_several_systems(tmp_path: Path) -> None:

@@ -107,6 +107,14 @@ def test_models_translate_and_all_is_measured(folder: Path, tmp_path: Path) -> N
     assert f"Decoding: {said}</p>" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+def test_options_that_change_nothing_are_named(folder: Path) -> None:
+    models = [f"--model={folder}/{kind}" for kind in ("nat", "ctc")]
+    idle = "changes nothing, since no system here decodes with it"
+    assert idle not in run(folder, *models, "--length-penalty", "2").replace("\n", " ")
+    shown = run(folder, models[1], "--length-penalty", "2", "--beam", "2").replace("\n", " ")
+    assert f"--beam, --length-penalty: {idle}" in shown
+
+
 def test_how_models_decode_in_words() -> None:
     def model(kind: str, **options: bool | int | float) -> dict[str, Any]:
         return {"model": {"kind": kind, "decoding": {**OPTIONS[kind], **options}}}
@@ -184,9 +192,13 @@ def test_both_decodings_equal_those_of_the_translator(
     assert subwords.decode(tokens) == texts[False]
 
 
-def test_ncm_from_the_probabilities_of_the_model(folder: Path) -> None:
+@pytest.mark.parametrize("penalty", [1.0, 2.0])
+def test_ncm_from_the_probabilities_of_the_model(
+    folder: Path, tmp_path: Path, penalty: float
+) -> None:
     ours = Translator.from_pretrained(folder / "nat")
-    found = [best[0] for best in ours.translate_scored(SOURCES, deduplicate=False)]
+    scored = ours.translate_scored(SOURCES, deduplicate=False, length_penalty=penalty)
+    found = [best[0] for best in scored]
     log_p, places = 0.0, 0
     for line, best in zip(SOURCES, found, strict=True):
         if not line:
@@ -201,8 +213,12 @@ def test_ncm_from_the_probabilities_of_the_model(folder: Path) -> None:
         assert p.argmax(-1).tolist() == best.tokens
         log_p += sum(math.log(p[n, token]) for n, token in enumerate(best.tokens))
         places += len(best.tokens)
-    assert ncm(found) == pytest.approx(-log_p / places, rel=1e-4)
+    assert ncm(found, penalty) == pytest.approx(-log_p / places, rel=1e-4)
     assert ncm([]) == 0
+    options = "--length-penalty", str(penalty), "--json", str(tmp_path / "scores.json")
+    run(folder, "--model", f"NAT={folder}/nat", *options)
+    reported = load(tmp_path / "scores.json")["systems"]["NAT"]["ncm"]
+    assert reported == pytest.approx(-log_p / places, rel=1e-4)
 
 
 def next_log_probability(model: Translator, prefix: Sequence[int], token: int) -> float:

@@ -251,3 +251,12 @@ def test_bench_training_takes_turns(
     share = figures["tokens_per_second"] / figures["tokens_per_second_bare"]
     assert share == pytest.approx(figures["share_of_bare"])
     assert 0 < figures["share_waiting_for_data"] < 1
+
+
+def test_the_length_penalty_of_validation_is_the_models_own(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="validation.length_penalty must be at most 10, got 11"):
+        settings_of(data, tmp_path / "run", validation__length_penalty=11.0)
+    for kind in ("nat", "at"):
+        changes = {"model__kind": kind, "validation__length_penalty": 2.5, "train__steps": 1}
+        train_small(settings_of(data, tmp_path / kind, **changes))
+        assert load_translator(str(tmp_path / kind), "cpu").decoding["length_penalty"] == 2.5

@@ -137,6 +137,8 @@ def test_options_that_cannot_be(subwords: Subwords) -> None:
         translator(subwords, "ctc").translate(["a dog"], beam=3)
     with pytest.raises(UserError, match="length_penalty must be finite and not negative, got nan"):
         translator(subwords, "at").translate(["a dog"], length_penalty=float("nan"))
+    with pytest.raises(UserError, match=r"length_penalty must be at most 10, got 1000000000.0"):
+        translator(subwords, "at").translate(["a dog"], length_penalty=1e9)
     with pytest.raises(UserError, match="there are 60 subwords, but the model knows 30"):
         Translator(micro(), subwords)
     with pytest.raises(UserError, match="put it in a list"):

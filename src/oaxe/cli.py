@@ -169,6 +169,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 for any that is free.")] = 8_000,
     length_candidates: LengthCandidates = None,
     beam: Beam = None,
+    length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = 16_384,
     device: Device = None,
     bf16: Bf16 = False,
@@ -182,7 +183,11 @@ def serve(
     from oaxe.decoding.lines import load_translator
     from oaxe.serving.server import serve
 
-    given = {"length_candidates": length_candidates, "beam": beam}
+    given = {
+        "length_candidates": length_candidates,
+        "beam": beam,
+        "length_penalty": length_penalty,
+    }
     serve(
         load_translator(model, device),
         name=model,

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+MOST_LENGTH_PENALTY = 10.0  # with more, scores are too small to be told apart
+
 ModelName = Annotated[
     str,
     typer.Option(help="A run, a checkpoint of it (RUN/best/step-...), a model, a hub name."),

@@ -20,6 +20,7 @@ from oaxe.decoding.pretrained import load_folder, save_folder
 from oaxe.decoding.replay import REPLAYING, Replays
 from oaxe.errors import UserError
 from oaxe.model.transformer import Transformer
+from oaxe.options import MOST_LENGTH_PENALTY
 from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import EOS, PAD
 
@@ -299,6 +300,8 @@ def changed_options(
             problems.append(f"{name} must be at least 1, got {value}")
         elif wanted is float and not 0 <= value < float("inf"):
             problems.append(f"{name} must be finite and not negative, got {value}")
+        elif name == "length_penalty" and value > MOST_LENGTH_PENALTY:
+            problems.append(f"{name} must be at most {MOST_LENGTH_PENALTY:g}, got {value}")
     if problems:
         raise UserError("\n".join(problems))
     return {**defaults, **changes}

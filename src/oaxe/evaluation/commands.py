@@ -80,6 +80,7 @@ def evaluate(
 ) -> None:
     """Compare systems on a test set: BLEU, chrF, repetition, significance, and more of models."""
     from oaxe.console import new_console
+    from oaxe.evaluation.decodings import notes_on_options
     from oaxe.evaluation.evaluate import Options, evaluate
     from oaxe.evaluation.gold import read_gold
     from oaxe.evaluation.output import make_folder, write
@@ -121,6 +122,7 @@ def evaluate(
         make_folder(out)
     console = new_console()
     report, systems = evaluate(gold, hyp or [], model or [], options, console)
+    report["notes"] += notes_on_options(report, options.decoding)
     write(report, systems, json, out)  # before anything that a closed pipe could stop
     show(report, console)
     if out is not None:

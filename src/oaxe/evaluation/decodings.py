@@ -41,3 +41,11 @@ def in_words(kind: str, decoding: Mapping[str, Option]) -> str:
         for name, value in decoding.items()
         if name in ALWAYS or value != OPTIONS[kind][name]
     )
+
+
+def notes_on_options(report: Mapping[str, Any], given: Mapping[str, Option]) -> list[str]:
+    """Those that change nothing, since no system here has them."""
+    kinds = {system["model"]["kind"] for system in report["systems"].values() if system["model"]}
+    idle = [name for name in given if not any(name in OPTIONS[kind] for kind in kinds)]
+    flags = ", ".join("--" + name.replace("_", "-") for name in idle)
+    return [f"{flags}: changes nothing, since no system here decodes with it"] if idle else []

@@ -171,7 +171,9 @@ def _measure(
 ) -> dict[str, Any]:
     translator = system.translator
     repetition = repeated_percent(words(text, gold.language) for text in system.raw)
-    has_ncm = translator is not None and why_not(translator.kind) is None
+    multimodality = None
+    if translator is not None and why_not(translator.kind) is None:
+        multimodality = ncm(system.translations, translator.decoding["length_penalty"])
     return {
         "bleu": bleu(metrics, system.output),
         "chrf": chrf(metrics, system.output),
@@ -189,7 +191,7 @@ def _measure(
             single_reference_bleu(metrics, gold, system.output) if gold.most > 1 else None
         ),
         "bleu_by_length": bleu_by_length(metrics, gold, system.output, options.lengths),
-        "ncm": ncm(system.translations) if has_ncm else None,
+        "ncm": multimodality,
         "fluency": _fluency(lm, system.without_repeats, gold, options),
         "speed": None,
         "given": system.given,

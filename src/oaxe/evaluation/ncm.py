@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from oaxe.decoding.translator import Translation
 
 
-def ncm(translations: Sequence[Translation]) -> float:
+def ncm(translations: Sequence[Translation], length_penalty: float = 1.0) -> float:
     """NCM = E[-log P(Y|X)] / E[|Y|], over the outputs Y of a model that says all words at once.
 
     P(Y|X) is the product over the places of the one pass that made Y, at the length that it chose
@@ -13,10 +13,11 @@ def ncm(translations: Sequence[Translation]) -> float:
     before de-duplication. Natural logarithm; 0 is a model that is certain.
 
     Args:
-        translations: of each sentence the best, whose score is the mean log-probability of its
-            places.
+        translations: of each sentence the best.
+        length_penalty: that they were decoded with: the score is the log-probability over the
+            places to this power.
     """
-    log_probability = sum(t.score * t.length for t in translations)
+    log_probability: float = sum(t.score * t.length**length_penalty for t in translations)
     return -log_probability / max(sum(t.length for t in translations), 1)
 
 

@@ -41,9 +41,10 @@ def paired_test(
         for key, column in (("bleu", "BLEU"), ("chrf", "chrF2")):
             first, result = results[column][0], results[column][number]
             p: float = result.p_value  # type: ignore[union-attr,assignment]
+            difference = result.score - first.score  # type: ignore[union-attr]
             found[name][key] = {
-                "difference": result.score - first.score,  # type: ignore[union-attr]
-                "p": max(p, least),
+                "difference": difference,
+                "p": max(p, least) if difference else 1.0,
                 "signature": str(signatures[column]),
             }
     return found

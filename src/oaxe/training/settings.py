@@ -5,6 +5,7 @@ from typing import Literal
 
 from oaxe.config import flatten, option, required, to_mapping
 from oaxe.errors import UserError
+from oaxe.options import MOST_LENGTH_PENALTY
 
 # As in oaxe.model.inputs, which needs torch: configurations are checked without it.
 Masking = Literal["unobserved", "partial-all", "partial-masks"]
@@ -77,6 +78,7 @@ class ValidationSettings:
     length_candidates: int = option(5, "nat: lengths tried for each sentence")
     deduplicate: bool = option(True, "nat: collapse equal neighbours")
     beam: int = option(1, "at: beam width, 1 is greedy")
+    length_penalty: float = option(1.0, "nat and at: scores are sums over the length to this power")
     max_sentences: int = option(0, "validate on the first N sentences only; 0: all of them")
     keep: int = option(5, "best checkpoints by BLEU that are kept")
     average: int = option(5, "best checkpoints that are averaged into the final model")
@@ -130,6 +132,11 @@ class Settings:
                 problems.append(f"{name} must be at least {least}, got {value}")
             elif name in BELOW_1 and value >= 1:
                 problems.append(f"{name} must be below 1, got {value}")
+        if self.validation.length_penalty > MOST_LENGTH_PENALTY:
+            problems.append(
+                f"validation.length_penalty must be at most {MOST_LENGTH_PENALTY:g}, "
+                f"got {self.validation.length_penalty}"
+            )
         if not all(0 <= beta < 1 for beta in self.optim.betas):
             problems.append(f"optim.betas must be in [0, 1), got {list(self.optim.betas)}")
         if not (loss.annealing_c > 1 and loss.annealing_lambda <= 1):

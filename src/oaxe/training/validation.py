@@ -98,11 +98,12 @@ def decoding_options(settings: Settings) -> dict[str, bool | int | float]:
     """How the trained model should be decoded, at validation and afterwards."""
     validation = settings.validation
     if settings.model.kind == "at":
-        return {"beam": validation.beam}
+        return {"beam": validation.beam, "length_penalty": validation.length_penalty}
     if settings.model.kind in ("ctc", "lm"):
         return {}
     return {
         "length_candidates": validation.length_candidates,
         "deduplicate": validation.deduplicate,
         "remove_blanks": settings.loss.name == "axe",
+        "length_penalty": validation.length_penalty,
     }
