@@ -1,5 +1,6 @@
 """What a run does besides going on: schedules, another run's weights, its checkpoints, its log."""
 
+import itertools
 import json
 import shutil
 from dataclasses import replace
@@ -260,3 +261,25 @@ def test_the_length_penalty_of_validation_is_the_models_own(data: Path, tmp_path
         changes = {"model__kind": kind, "validation__length_penalty": 2.5, "train__steps": 1}
         train_small(settings_of(data, tmp_path / kind, **changes))
         assert load_translator(str(tmp_path / kind), "cpu").decoding["length_penalty"] == 2.5
+
+
+def test_too_little_memory_is_no_traceback(data: Path, tmp_path: Path) -> None:
+    """It goes on with a setting that takes less."""
+    settings = settings_of(data, tmp_path / "run", train__steps=6, train__save_every=2)
+    step, calls = Trainer.step, itertools.count(1)
+
+    def full(self: Trainer, *arguments: Any) -> float:
+        if next(calls) == 5:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return step(self, *arguments)
+
+    with (
+        mock.patch.object(Trainer, "step", full),
+        pytest.raises(UserError, match=r"batches of 120 places: CUDA.*--set train.cuda_graphs=f"),
+    ):
+        train_small(settings)
+    less = replace(settings, train=replace(settings.train, cuda_graphs=False, recompute=True))
+    result, printed = train_small(less)
+    assert "resumed from" in printed
+    assert "step-00000004" in printed
+    assert result["step"] == 6

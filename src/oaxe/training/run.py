@@ -72,6 +72,13 @@ def train(settings: Settings, console: Console) -> dict[str, Any]:
         parts = gather(settings, ranks)  # what cannot begin leaves no folder behind
         with locked(folder, "training") if ranks.is_first else nullcontext():
             return _train(settings, parts, ranks, console)
+    except torch.OutOfMemoryError as error:
+        raise UserError(
+            f"too little memory for batches of {settings.data.batch_tokens:,} places: {error}. Run "
+            "the same command with --set train.cuda_graphs=false or --set train.recompute=true, "
+            "which goes on from the last checkpoint; or begin another run with a lower "
+            "data.batch_tokens"
+        ) from error
     except (OSError, SafetensorError) as error:
         raise UserError(
             f"a file could not be read or written: {error}. The run folder {folder} must be "
