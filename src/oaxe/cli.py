@@ -217,7 +217,7 @@ def distill(
     length_penalty: Annotated[float, typer.Option(help="Exponent of the length.")] = 1.0,
     batch_tokens: BatchTokens = 16_384,
     processes: Annotated[
-        int, typer.Option(min=1, help="Processes that share a device; 4 keep a GPU busy.")
+        int, typer.Option(min=1, help="Processes that share a device, if it has room.")
     ] = 1,
     device: Device = None,
     bf16: Bf16 = False,

@@ -54,7 +54,7 @@ class Recordings:
         key = xe_weight, *(tensor.shape for tensor in example)
         if any(p.grad is not g for p, g in zip(self.parameters, self._gradients, strict=False)):
             self.forget()
-        if key not in self._graphs and not self._is_recorded(key, example, xe_weight, scale):
+        if key not in self._graphs and not self._record_if_due(key, example, xe_weight, scale):
             return self._recorder.compute(lambda: self.differentiate(example, xe_weight, scale))
         graph, own, (loss, stats) = self._graphs[key]
         for mine, given in zip(own, (*example, scale), strict=True):
@@ -62,10 +62,10 @@ class Recordings:
         graph.replay()
         return loss, stats
 
-    def _is_recorded(
+    def _record_if_due(
         self, key: Hashable, example: Example, xe_weight: float, scale: Tensor
     ) -> bool:
-        """Record it, if its time has come; False if not, or if it cannot be."""
+        """False if it is not recorded: not yet, for want of room, or not at all."""
         if self.failed or key not in self._seen or not has_room():
             self._seen.add(key)
             return False
