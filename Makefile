@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test check bench venv clean
 
 demo: $(READY)
-	$(VENV)/bin/oaxe demo
+	$(VENV)/bin/python -m reproduction demo
 
 test: $(READY)
 	$(VENV)/bin/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
@@ -19,7 +19,7 @@ check: $(READY)
 venv: $(READY)
 
 bench: $(READY)
-	$(VENV)/bin/oaxe bench losses
+	$(VENV)/bin/python -m benchmarks losses
 
 clean:
 	rm -rf $(VENV) build demo src/oaxe.egg-info src/oaxe/losses/_solver*.so

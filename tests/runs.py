@@ -21,9 +21,9 @@ import torch.utils.tensorboard
 from rich.console import Console
 from torch import Tensor
 
-from oaxe.config import build
-from oaxe.errors import UserError
 from oaxe.model.transformer import SIZES, Size
+from oaxe.support.config import build
+from oaxe.support.errors import UserError
 from oaxe.text.prepare import prepare
 from oaxe.training.checkpoint import load_newest
 from oaxe.training.objective import Example, Objective

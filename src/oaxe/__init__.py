@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         oaxe_loss,
         xe_loss,
     )
-    from oaxe.plots import plot_alignment
+    from oaxe.losses.plots import plot_alignment
 
 __version__ = "0.1.0"
 __all__ = [
@@ -50,7 +50,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'oaxe' has no attribute {name!r}")
-    elsewhere = {"plot_alignment": "oaxe.plots", "Translator": "oaxe.decoding.translator"}
+    elsewhere = {"plot_alignment": "oaxe.losses.plots", "Translator": "oaxe.decoding.translator"}
     home = elsewhere.get(name, "oaxe.losses")
     return globals().setdefault(name, getattr(import_module(home), name))
 

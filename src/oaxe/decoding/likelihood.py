@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 
 from oaxe.decoding.translator import Translator, batches, padded
-from oaxe.errors import UserError
 from oaxe.losses import linear_xe_loss
-from oaxe.model.inputs import causal_inputs
+from oaxe.model.masking import causal_inputs
+from oaxe.support.errors import UserError
 from oaxe.text.symbols import EOS, PAD
 
 

@@ -11,10 +11,10 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from oaxe.decoding.pretrained import RUN
+from oaxe.decoding.saved import RUN
 from oaxe.decoding.translator import Option, Translation, Translator, changed_options
-from oaxe.errors import UserError
-from oaxe.files import appears_whole, check_output
+from oaxe.support.errors import UserError
+from oaxe.support.files import appears_whole, check_output
 from oaxe.text.lines import Lines
 
 CHUNK = 10_000  # lines that are sorted by length together

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from oaxe.decoding.beam import beam_search
-from oaxe.decoding.hypothesis import Hypothesis
-from oaxe.decoding.one_pass import translate_batch
-from oaxe.decoding.pretrained import load_folder, save_folder
-from oaxe.decoding.replay import REPLAYING, Replays
-from oaxe.errors import UserError
+from oaxe.commands.options import MOST_LENGTH_PENALTY
+from oaxe.decoding.saved import load_folder, save_folder
 from oaxe.model.transformer import Transformer
-from oaxe.options import MOST_LENGTH_PENALTY
+from oaxe.search.beam import beam_search
+from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.one_pass import translate_batch
+from oaxe.search.replay import REPLAYING, Replays
+from oaxe.support.errors import UserError
 from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import EOS, PAD
 
@@ -102,7 +102,7 @@ class Translator:
         )
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Write the folder that :mod:`oaxe.decoding.pretrained` describes."""
+        """Write the folder that :mod:`oaxe.decoding.saved` describes."""
         description = {
             "kind": self.kind,
             "languages": list(self.languages),

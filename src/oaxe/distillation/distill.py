@@ -24,8 +24,8 @@ from oaxe.distillation.display import Display
 from oaxe.distillation.folder import VALID, finish, open_folder, read_json
 from oaxe.distillation.helpers import helpers
 from oaxe.distillation.shards import Shards
-from oaxe.errors import UserError
-from oaxe.files import write_whole
+from oaxe.support.errors import UserError
+from oaxe.support.files import write_whole
 from oaxe.text.languages import bleu_tokenizer, check_direction, language_in_name
 from oaxe.text.lines import read_in_chunks, read_parallel
 from oaxe.text.manifest import checksum, read_manifest

@@ -18,12 +18,12 @@ from typing import Any
 
 from rich.console import Console
 
-from oaxe.config import flatten
 from oaxe.decoding.translator import Translator
 from oaxe.distillation.shards import Shards, shard_size
-from oaxe.environment import environment
-from oaxe.errors import UserError
-from oaxe.files import appears_whole, write_whole
+from oaxe.support.config import flatten
+from oaxe.support.environment import environment
+from oaxe.support.errors import UserError
+from oaxe.support.files import appears_whole, write_whole
 from oaxe.text.lines import read_in_chunks
 from oaxe.text.manifest import MANIFEST, SUBWORDS, checksum
 

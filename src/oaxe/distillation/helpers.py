@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from oaxe.errors import UserError
-from oaxe.jobs import leave_with_parent
+from oaxe.support.errors import UserError
+from oaxe.support.jobs import leave_with_parent
 
 
 class Helpers:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oaxe.errors import UserError
-from oaxe.files import appears_whole
+from oaxe.support.errors import UserError
+from oaxe.support.files import appears_whole
 
 FEWEST, MOST = 1_024, 8_192  # sentences of a shard
 WANTED = 32  # shards, if they are not too small then: enough to share between the GPUs of a machine

@@ -9,8 +9,6 @@ from rich.console import Console
 
 from oaxe.decoding.lines import load_translator
 from oaxe.decoding.translator import Option, Translator
-from oaxe.environment import environment
-from oaxe.errors import UserError
 from oaxe.evaluation.fluency import perplexity
 from oaxe.evaluation.gold import Gold, blank_note
 from oaxe.evaluation.ncm import ncm, why_not
@@ -35,6 +33,8 @@ from oaxe.evaluation.systems import (
     translate_system,
     weights_checksum,
 )
+from oaxe.support.environment import environment
+from oaxe.support.errors import UserError
 from oaxe.text.languages import is_unspaced, unit, words
 from oaxe.text.manifest import checksum
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from oaxe.data.corpus import Corpus, read_manifest
-from oaxe.errors import UserError
+from oaxe.support.errors import UserError
+from oaxe.text.corpus import Corpus, read_manifest
 from oaxe.text.languages import check_code
 from oaxe.text.lines import read_lines, unequal
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from oaxe.errors import UserError
 from oaxe.evaluation.page import report_page
 from oaxe.evaluation.systems import System
-from oaxe.files import write_whole
+from oaxe.support.errors import UserError
+from oaxe.support.files import write_whole
 
 
 def make_folder(folder: Path) -> None:

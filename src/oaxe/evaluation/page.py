@@ -6,7 +6,7 @@ from typing import Any
 from oaxe.evaluation.decodings import decodings
 from oaxe.evaluation.side_by_side import missing, repeats
 from oaxe.evaluation.tables import Report, all_tables, signatures
-from oaxe.html import page, paragraph, picture, svg, table
+from oaxe.support.html import page, paragraph, picture, svg, table
 from oaxe.text.languages import unit, words
 
 STYLE = """

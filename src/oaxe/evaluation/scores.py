@@ -8,8 +8,8 @@ from typing import Any
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from oaxe.errors import UserError
 from oaxe.evaluation.gold import Gold
+from oaxe.support.errors import UserError
 from oaxe.text.languages import bleu_tokenizer, words
 
 LENGTHS = (10, 20, 30, 40, 50)  # the most words of a bucket; one more bucket has the rest

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from oaxe.bench.timing import Timing, take_turns, wall_clock
 from oaxe.decoding.translator import Translator
+from oaxe.support.timing import Timing, take_turns, wall_clock
 
 WARM_UP = 10  # sentences
 REPEATS = 3  # of the whole test set

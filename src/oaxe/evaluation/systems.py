@@ -7,9 +7,9 @@ from pathlib import Path
 
 from oaxe.decoding.lines import load_translator
 from oaxe.decoding.translator import OPTIONS, Option, Translation, Translator, changed_options
-from oaxe.errors import UserError
 from oaxe.evaluation.gold import Gold, check_lines
 from oaxe.evaluation.repetition import collapsed
+from oaxe.support.errors import UserError
 from oaxe.text.languages import joined, unit, words
 from oaxe.text.lines import read_lines
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oaxe.evaluation.decodings import decodings
-from oaxe.tables import NOTHING, Figures
+from oaxe.support.tables import NOTHING, Figures
 
 Report = Mapping[str, Any]  # scores.json
 GOLD = "(gold)"

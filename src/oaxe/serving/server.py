@@ -19,9 +19,9 @@ from typing import Any
 from rich.console import Console
 
 from oaxe.decoding.translator import Option, Translator, changed_options
-from oaxe.errors import UserError
-from oaxe.html import page
 from oaxe.serving.batcher import Batcher
+from oaxe.support.errors import UserError
+from oaxe.support.html import page
 
 LARGEST = 2**20  # bytes of a request
 MOST = 1_024  # sentences of a request: others wait for it

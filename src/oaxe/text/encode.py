@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from oaxe.errors import UserError
+from oaxe.support.errors import UserError
 from oaxe.text.lines import read_parallel
 from oaxe.text.manifest import SIDES, Dropped, Split
 from oaxe.text.subwords import Subwords

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from oaxe.errors import UserError
+from oaxe.support.errors import UserError
 
 # sacreBLEU's tokenizers; every other language has mteval's 13a.
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "char", "th": "char"}

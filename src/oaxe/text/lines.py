@@ -17,7 +17,7 @@ from pathlib import Path
 from select import select
 from typing import Any, BinaryIO
 
-from oaxe.errors import UserError
+from oaxe.support.errors import UserError
 
 LINE_LIMIT = 1 << 20  # bytes; more is no sentence, and would let memory grow with the file
 BLOCK = 1 << 16  # bytes that are read at once

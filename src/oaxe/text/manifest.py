@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from oaxe.errors import UserError
+from oaxe.support.errors import UserError
 
 FORMAT = 1
 MANIFEST, SUBWORDS = "manifest.json", "subwords.model"

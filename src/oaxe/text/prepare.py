@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from oaxe.errors import UserError
+from oaxe.support.errors import UserError
 from oaxe.text.duplicates import Duplicates
 from oaxe.text.encode import describe, encode_split
 from oaxe.text.languages import check_code, language_in_name

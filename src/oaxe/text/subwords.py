@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
-from oaxe.errors import UserError
+from oaxe.support.errors import UserError
 from oaxe.text.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 
 

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from oaxe.errors import UserError
+from oaxe.support.errors import UserError
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from oaxe.files import write_whole
+from oaxe.support.files import write_whole
 
 
 class RunLog:

@@ -10,7 +10,7 @@ from oaxe.losses import ctc_loss, linear_axe_loss, linear_xe_loss
 from oaxe.losses.linear import linear_best_places
 from oaxe.losses.linear_softmax import as_linear_would, linear_cross_entropy
 from oaxe.losses.oaxe import least_probability
-from oaxe.model.inputs import IGNORED, Masking, causal_inputs, ctc_inputs, decoder_inputs
+from oaxe.model.masking import IGNORED, Masking, causal_inputs, ctc_inputs, decoder_inputs
 from oaxe.model.transformer import Transformer
 from oaxe.text.symbols import BLANK, EOS, PAD
 

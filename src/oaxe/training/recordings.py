@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from oaxe.model.recorder import Recorder
+from oaxe.model.graphs import Recorder
 from oaxe.training.objective import Example
 from oaxe.training.ranks import Ranks
 from oaxe.training.settings import Settings

@@ -25,14 +25,14 @@ import yaml
 from rich.console import Console
 from safetensors import SafetensorError
 
-from oaxe.config import flatten, load, to_mapping
-from oaxe.data.corpus import Corpus, Manifest, read_manifest
-from oaxe.decoding.pretrained import differences
+from oaxe.decoding.saved import differences
 from oaxe.decoding.translator import Translator
-from oaxe.environment import environment
-from oaxe.errors import UserError
-from oaxe.files import write_whole
 from oaxe.model.transformer import SIZES, Size, Transformer
+from oaxe.support.config import flatten, load, to_mapping
+from oaxe.support.environment import environment
+from oaxe.support.errors import UserError
+from oaxe.support.files import write_whole
+from oaxe.text.corpus import Corpus, Manifest, read_manifest
 from oaxe.text.manifest import SUBWORDS
 from oaxe.text.subwords import Subwords
 from oaxe.training.checkpoint import (

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from oaxe.config import flatten, option, required, to_mapping
-from oaxe.errors import UserError
-from oaxe.options import MOST_LENGTH_PENALTY
+from oaxe.commands.options import MOST_LENGTH_PENALTY
+from oaxe.support.config import flatten, option, required, to_mapping
+from oaxe.support.errors import UserError
 
-# As in oaxe.model.inputs, which needs torch: configurations are checked without it.
+# As in oaxe.model.masking, which needs torch: configurations are checked without it.
 Masking = Literal["unobserved", "partial-all", "partial-masks"]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oaxe.decoding.pretrained import differences, load_folder
-from oaxe.errors import UserError
+from oaxe.decoding.saved import differences, load_folder
 from oaxe.model.transformer import SIZES, Transformer
+from oaxe.support.errors import UserError
 from oaxe.text.languages import check_direction
 from oaxe.text.manifest import SUBWORDS
 from oaxe.training.settings import ModelSettings, Settings

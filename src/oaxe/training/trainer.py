@@ -25,13 +25,13 @@ from rich.console import Console
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from oaxe.data.batches import Batch, Update, UpdateLoader
-from oaxe.data.corpus import Corpus
-from oaxe.decoding.pretrained import differences
-from oaxe.errors import UserError
+from oaxe.decoding.saved import differences
 from oaxe.losses import NotFiniteError, annealed_weight
 from oaxe.losses.assignment import forget_costs
 from oaxe.model.transformer import Transformer
+from oaxe.support.errors import UserError
+from oaxe.text.batches import Batch, Update, UpdateLoader
+from oaxe.text.corpus import Corpus
 from oaxe.text.symbols import EOS, UNK
 from oaxe.training.checkpoint import (
     Position,

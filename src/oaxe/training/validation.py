@@ -7,10 +7,10 @@ import numpy as np
 import sacrebleu
 import torch
 
-from oaxe.data.batches import collate, cut
-from oaxe.data.corpus import Corpus
 from oaxe.decoding.likelihood import log_likelihoods
 from oaxe.decoding.translator import Translator
+from oaxe.text.batches import collate, cut
+from oaxe.text.corpus import Corpus
 from oaxe.text.languages import bleu_tokenizer
 from oaxe.training.objective import STATS, Objective, make_example
 from oaxe.training.ranks import Ranks

@@ -1,0 +1,1 @@
+"""The paper, reproduced: python -m reproduction --help."""

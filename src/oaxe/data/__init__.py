@@ -1,1 +1,0 @@
-"""Prepared text to batches on the device."""

@@ -1,0 +1,157 @@
+"""The folder that holds a finished translator, in the manner of the Hugging Face hub.
+
+model.safetensors   the weights; tied ones once
+subwords.model      the SentencePiece model
+config.json         format, kind, languages, architecture, decoding defaults, checksums
+
+Nothing in it can run code. ``config.json`` is written last: a folder that has it is whole.
+"""
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from oaxe.model.transformer import Transformer
+from oaxe.support.errors import UserError
+
+FORMAT = 1
+WEIGHTS, SUBWORDS, CONFIG = FILES = ("model.safetensors", "subwords.model", "config.json")
+RUN = "config.yaml"
+KEYS = ("crc32", "decoding", "kind", "languages", "model")
+
+
+def save_folder(
+    folder: Path, model: Transformer, subwords: bytes, description: Mapping[str, Any]
+) -> None:
+    """Write the three files, each under another name first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
+    new = {name: folder / f"{name}.new" for name in FILES}
+    save_file(weights, new[WEIGHTS])
+    new[SUBWORDS].write_bytes(subwords)
+    shutil.copymode(new[SUBWORDS], new[WEIGHTS])  # safetensors lets nobody else read its file
+    config = {
+        "format": FORMAT,
+        **description,
+        "model": model.architecture,
+        "crc32": {name: _crc32(new[name]) for name in (WEIGHTS, SUBWORDS)},
+    }
+    new[CONFIG].write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    for path in new.values():
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+    # Only now, with room for all of it proven, does what was here before have to go.
+    (folder / CONFIG).unlink(missing_ok=True)
+    for name, path in new.items():
+        path.replace(folder / name)
+
+
+def load_folder(path: str | Path) -> tuple[Transformer, Path, dict[str, Any]]:
+    """Of a folder, a finished run or a name on the hub: model, path of its subwords, config."""
+    folder = Path(path)
+    if (folder / RUN).is_file():  # a training run: its model, once it is finished
+        folder /= "model"
+        if not folder.is_dir():
+            best = sorted(Path(path).glob("best/step-*"))
+            other = f", or take its newest validated checkpoint, {best[-1]}" if best else ""
+            raise UserError(
+                f"the run {path} is not finished: it has no folder `model` yet; run the command "
+                f"that began it again, which goes on{other}"
+            )
+    if not folder.is_dir():
+        if folder.parent != Path() and folder.parent.is_dir():
+            raise UserError(f"there is no folder {path}; give one of those in {folder.parent}")
+        folder = _download(str(path))
+    config = _read_config(folder)
+    for name, expected in config["crc32"].items():
+        if not (folder / name).is_file():
+            raise UserError(f"{folder} has no {name}: copy the whole folder again")
+        if (found := _crc32(folder / name)) != expected:
+            raise UserError(
+                f"{folder / name} is damaged: its CRC32 is {found}, "
+                f"{CONFIG} says {expected}. Copy the file again"
+            )
+    return _load_model(folder / WEIGHTS, config["model"]), folder / SUBWORDS, config
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise UserError(
+            f"{folder} holds no translator: it has no {CONFIG}. "
+            "Give a run that oaxe train made, or a folder that save_pretrained wrote"
+        )
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}") from None
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        found = config.get("format") if isinstance(config, dict) else None
+        raise UserError(
+            f"{path} has format {found}, this version of oaxe reads {FORMAT}; "
+            "use the version that wrote it"
+        )
+    missing = [key for key in KEYS if key not in config]
+    if missing:
+        raise UserError(f"{path} lacks {', '.join(missing)}; take the file that was written")
+    return config
+
+
+def _load_model(path: Path, architecture: Mapping[str, Any]) -> Transformer:
+    try:
+        with torch.device("meta"):  # neither memory nor random numbers for weights read next
+            model = Transformer(**architecture)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f'"model" in {path.parent / CONFIG} is no architecture: {error}') from None
+    try:
+        weights = load_file(path)
+    except SafetensorError as error:
+        raise UserError(f"{path} is no safetensors file: {error}") from None
+    problems = differences(model.state_dict(), weights)
+    if problems:
+        raise UserError(f"{path} does not fit its {CONFIG}:\n  " + "\n  ".join(problems))
+    model.load_state_dict({name: w.float() for name, w in weights.items()}, assign=True)
+    return model.eval()
+
+
+def differences(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
+    """All tensors that are missing, of another shape, or not expected, a line each."""
+    problems = []
+    for name in sorted({*expected, *found}):
+        if name not in found:
+            problems.append(f"{name} is missing")
+        elif name not in expected:
+            problems.append(f"{name} is not part of this model")
+        elif expected[name].shape != found[name].shape:
+            want, got = tuple(expected[name].shape), tuple(found[name].shape)
+            problems.append(f"{name} has shape {got}, not {want}")
+    return problems
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import snapshot_download  # slow to import, and rarely needed
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(FILES)))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{name} is no folder here, and the Hugging Face hub did not give a model of that "
+            f"name: {error}"
+        ) from None
+
+
+def _crc32(path: Path) -> int:
+    value = 0
+    with path.open("rb") as file:
+        while chunk := file.read(2**22):
+            value = zlib.crc32(chunk, value)
+    return value

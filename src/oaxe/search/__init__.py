@@ -1,0 +1,1 @@
+"""How words are chosen: beam search, and all positions in one pass."""

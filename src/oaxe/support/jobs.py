@@ -1,0 +1,179 @@
+"""Work shared out to processes, several on each GPU, that Ctrl-C stops in good order."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+from oaxe.support.console import new_console
+from oaxe.support.errors import EXIT_INTERRUPTED, UserError
+
+INTERRUPTED = "interrupted"
+
+
+class StoppedError(Exception):
+    """The user stopped it; what was done is on the disk and is taken up again."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process does at a stretch."""
+
+    name: str
+    work: Callable[[Console], object]  # to be pickled; raises StoppedError where Ctrl-C ended it
+    log: Path  # that the console writes to
+    needs: frozenset[str] = frozenset()  # names of jobs that must be done before
+    models: int = 1  # for the bar
+
+
+def run_jobs(jobs: Sequence[Job], per_device: int, console: Console) -> dict[str, str]:
+    """Do them in ``per_device`` processes a device; returns what did not succeed and why.
+
+    Of the jobs that can begin, the first in the list is the next.
+    """
+    if not jobs:
+        return {}
+    devices = visible_devices()
+    places = max(len(devices), 1) * per_device
+    workers = min(places, len(jobs))
+    spawn = multiprocessing.get_context("spawn")
+    seats = spawn.Queue()
+    for worker in range(workers):
+        seats.put(devices[worker % len(devices)] if devices else "")
+    failed: dict[str, str] = {}
+    waiting = list(jobs)
+    running: dict[Future[str], Job] = {}
+    with (
+        Progress(console=console) as progress,
+        ProcessPoolExecutor(workers, spawn, take_seat, (seats, places)) as pool,
+        sigterm_as_ctrl_c(),
+    ):
+        bar = progress.add_task("models", total=sum(job.models for job in jobs))
+        try:
+            while waiting or running:
+                fail_without_needs(waiting, failed)
+                while len(running) < workers and (job := next_job(waiting, running.values())):
+                    running[pool.submit(perform, job)] = job
+                    waiting.remove(job)  # what is queued could not be called back
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    problem = done.result()
+                    job = running.pop(done)
+                    if problem:
+                        failed[job.name] = problem
+                    progress.update(bar, advance=job.models)
+                    progress.console.print(f"{problem or 'done'}: {job.name}", highlight=False)
+        except KeyboardInterrupt:  # those that work save and leave by themselves
+            failed["everything else"] = INTERRUPTED
+            for child in multiprocessing.active_children():  # a terminal has told them already
+                if child.pid is not None:
+                    os.kill(child.pid, signal.SIGINT)
+        except BrokenProcessPool:
+            why = "a process was killed, this or another; perhaps too little memory for --jobs"
+            failed |= {job.name: why for job in running.values()}
+            failed |= {job.name: "not begun" for job in waiting}
+    return failed
+
+
+def next_job(waiting: Sequence[Job], running: Collection[Job]) -> Job | None:
+    """The first that waits for nothing."""
+    ahead = {job.name for job in (*waiting, *running)}
+    return next((job for job in waiting if not job.needs & ahead), None)
+
+
+def fail_without_needs(waiting: list[Job], failed: dict[str, str]) -> None:
+    """Take out what can never begin."""
+    while hopeless := [job for job in waiting if job.needs & failed.keys()]:
+        for job in hopeless:
+            waiting.remove(job)
+            failed[job.name] = f"needs {', '.join(sorted(job.needs & failed.keys()))}"
+
+
+def visible_devices() -> list[str]:
+    """Names for CUDA_VISIBLE_DEVICES: of those that this process may use."""
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    return allowed.split(",")[:count] if allowed else [str(number) for number in range(count)]
+
+
+def take_seat(seats: Any, places: int) -> None:
+    """In a new process, before anything asks for a device.
+
+    Its threads, on which the last bits depend, are as many however few jobs are left.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as long as it has nothing to do
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+    if device := seats.get():
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // places))
+
+
+def leave_with_parent() -> None:
+    """A parent that was killed has told nobody; work goes on where it was, as after any kill."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def perform(job: Job) -> str:
+    """Returns what went wrong, or nothing."""
+    try:
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        with job.log.open("a", encoding="utf-8") as log:
+            return attempt(job, log)
+    except OSError as error:  # a full disk has no room for a log either
+        return f"could not write {job.log}: {error.strerror}; make room there"
+
+
+def attempt(job: Job, log: TextIO) -> str:
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        job.work(new_console(log))
+    except (StoppedError, KeyboardInterrupt):
+        return INTERRUPTED
+    except Exception as error:  # the other jobs go on
+        log.write(traceback.format_exc())
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        return f"{kind}{error} (see {job.log})"
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return ""
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python lets only the main thread handle signals
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def what_is_missing(failed: dict[str, str]) -> UserError:
+    error = UserError(
+        "not everything is there; the same command goes on from here. What happened:\n"
+        + "\n".join(f"  {name}: {why}" for name, why in failed.items())
+    )
+    if INTERRUPTED in failed.values():
+        error.exit_code = EXIT_INTERRUPTED
+    return error

@@ -1,0 +1,121 @@
+"""A prepared split: token arrays on disk, read where they are needed."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oaxe.support.errors import UserError
+from oaxe.text.manifest import SIDES, Manifest, read_manifest, split_files
+from oaxe.text.manifest import verify as verify_files
+
+__all__ = ["Corpus", "Manifest", "Sentences", "read_manifest"]
+
+
+class Sentences:
+    """One side of a corpus: flat token ids without special symbols, and where sentences begin."""
+
+    def __init__(self, tokens: NDArray[Any], offsets: NDArray[np.int64]) -> None:
+        self.tokens = tokens  # (all tokens,)
+        self.offsets = offsets  # (sentences + 1,)
+        self.lengths = np.diff(offsets).astype(np.int32)  # (sentences,)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, i: int) -> NDArray[Any]:
+        i = range(len(self))[i]  # IndexError, and -1 is the last
+        return self.tokens[self.offsets[i] : self.offsets[i + 1]]
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return (self[i] for i in range(len(self)))
+
+    def first(self, count: int) -> "Sentences":
+        return Sentences(self.tokens, self.offsets[: count + 1])
+
+
+class Corpus:
+    """Sentence pairs of one split of a prepared folder."""
+
+    def __init__(self, sources: Sentences, targets: Sentences, stem: Path | None = None) -> None:
+        self.sources = sources
+        self.targets = targets
+        self._stem = stem
+
+    @classmethod
+    def open(cls, folder: Path, split: str, *, verify: bool = True) -> "Corpus":
+        """Map the files of a split into memory.
+
+        Args:
+            folder: made by :func:`oaxe.text.prepare.prepare`.
+            split: ``"train"``, ``"valid"`` or ``"test"``.
+            verify: compare the files with their checksums (reads them once: about a second for
+                a gigabyte); otherwise only their sizes.
+
+        Raises:
+            UserError: the folder or the split is missing, unfinished or damaged.
+        """
+        manifest = read_manifest(folder)
+        if split not in manifest.splits:
+            raise UserError(
+                f"{folder} has no split {split!r}, only {', '.join(manifest.splits)}; "
+                "run 'oaxe prepare' with files for it"
+            )
+        verify_files(folder, manifest, split_files(split), content=verify)
+        sides = []
+        for i, side in enumerate(SIDES):
+            stem = folder / f"{split}.{side}"
+            tokens, offsets = (load(Path(f"{stem}.{kind}.npy")) for kind in ("tokens", "offsets"))
+            counts = manifest.splits[split]
+            if len(offsets) != counts.pairs + 1 or len(tokens) != counts.tokens[i]:
+                raise UserError(
+                    f"{stem} has {len(offsets) - 1:,} sentences and {len(tokens):,} tokens, the "
+                    f"manifest says {counts.pairs:,} and {counts.tokens[i]:,}; "
+                    "run 'oaxe prepare' again, with --overwrite"
+                )
+            sides.append(Sentences(tokens, offsets))
+        source, target = sides
+        return cls(source, target, folder / split)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @property
+    def source_lengths(self) -> NDArray[np.int32]:
+        """``(pairs,)`` tokens of each source, without special symbols."""
+        return self.sources.lengths
+
+    @property
+    def target_lengths(self) -> NDArray[np.int32]:
+        return self.targets.lengths
+
+    def source(self, i: int) -> NDArray[Any]:
+        return self.sources[i]
+
+    def target(self, i: int) -> NDArray[Any]:
+        return self.targets[i]
+
+    @cached_property
+    def sources_text(self) -> list[str]:
+        """The lines as they were given; of valid and test only."""
+        return self._text("source")
+
+    @cached_property
+    def targets_text(self) -> list[str]:
+        return self._text("target")
+
+    def _text(self, side: str) -> list[str]:
+        path = Path(f"{self._stem}.{side}.txt")
+        if self._stem is None or not path.exists():
+            raise UserError(f"{self._stem or 'this corpus'} keeps no text; valid and test do")
+        # Not splitlines: U+2028 and its like belong to the sentence.
+        return path.read_bytes().decode().split("\n")[:-1]
+
+
+def load(path: Path) -> NDArray[Any]:
+    # A plain view: indexing a np.memmap makes an object of its class each time, and is slower.
+    array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    return array

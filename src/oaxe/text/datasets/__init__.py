@@ -1,0 +1,1 @@
+"""Parallel text by name."""

@@ -1,0 +1,447 @@
+"""The paper's translation tables, end to end, on a language that is made up here."""
+
+import csv
+import io
+import json
+import random
+import re
+import shutil
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sacrebleu
+from rich.console import Console
+
+from oaxe.support.errors import UserError
+from reproduction.translation import records as records_module
+from reproduction.translation.place import Place
+from reproduction.translation.recipe import ANY, PRESETS, Recipe, Stage
+from reproduction.translation.records import Records
+from reproduction.translation.reproduce import datasets_of, plan, run
+from reproduction.translation.sheet import Block
+from reproduction.translation.systems import SYSTEMS
+from reproduction.translation.tables import TABLES
+from reproduction.translation.work import prepare_raw
+from tests.reproduction.test_browser import CHROMIUM, browse
+
+DATASET = "tatoeba-en-de"
+WORDS = {"red": "rot", "dog": "hund", "sees": "sieht", "old": "alt", "cat": "katze", "the": "das",
+         "house": "haus", "and": "und", "not": "nicht", "here": "hier"}  # fmt: skip
+SHORT = Stage(6, 2e-3, 2, every=100, average=1)
+MICRO = Recipe(
+    at=SHORT, lm=SHORT, cmlm=SHORT, finetune=replace(SHORT, steps=4), update_tokens=300,
+    batch_tokens=600, size="tiny", teacher="tiny", deep="tiny", bf16=False, vocab_size=70,
+    pairs=150, held_out=10, lengths=(3, 6), max_length=30,
+)  # fmt: skip
+
+
+def make_sets(folder: Path) -> Path:
+    """Word by word, the last word first; some sentences with several references."""
+    rng = random.Random(1)
+
+    def sentence() -> list[str]:
+        return rng.choices(list(WORDS), k=rng.randint(2, 8))
+
+    def german(words: list[str]) -> str:
+        return " ".join(WORDS[word] for word in (words[-1], *words[:-1]))
+
+    here = folder / DATASET
+    here.mkdir(parents=True)
+    for split, count in (("train", 200), ("valid", 15), ("test", 15)):
+        lines = [sentence() for _ in range(count)]
+        (here / f"{split}.en").write_text("".join(f"{' '.join(line)}\n" for line in lines))
+        (here / f"{split}.de").write_text("".join(f"{german(line)}\n" for line in lines))
+    several = [sentence() for _ in range(12)]
+    entries = [{"src": " ".join(s), "refs": [german(s), german(s[::-1])]} for s in several]
+    (here / "multiref.jsonl").write_text("".join(f"{json.dumps(e)}\n" for e in entries))
+    return folder
+
+
+def reproduce(out: Path, sets: Path, *names: str, **options: Any) -> str:
+    """Returns what was printed."""
+    printed = io.StringIO()
+    wanted = datasets_of(names, [DATASET])
+    options = {"preset": "tiny", "seeds": 1, "jobs": 1, **options}
+    run(wanted, folder=sets, out=out, console=Console(file=printed, width=300), **options)
+    return printed.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def micro(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS["tiny"], ANY, MICRO)
+    monkeypatch.setattr(records_module, "TRIALS", 50)
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_sets(tmp_path_factory.mktemp("sets"))
+
+
+@pytest.fixture(scope="module")
+def everything(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All tables, made once; tests that change something take a copy."""
+    out = tmp_path_factory.mktemp("reproduced")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PRESETS["tiny"], ANY, MICRO)
+        patch.setattr(records_module, "TRIALS", 50)
+        names = [name for name in TABLES if name != "divergent"]
+        printed = reproduce(out, sets, *names)
+        printed += reproduce(out, sets, "divergent")
+    (out / "printed.txt").write_text(printed)
+    return out
+
+
+def place_of(out: Path, sets: Path, recipe: Recipe = MICRO) -> Place:
+    return Place(DATASET, "tiny", recipe, out, sets)
+
+
+def rows_of(out: Path, name: str) -> list[dict[str, str]]:
+    with (out / f"{name}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def value(out: Path, name: str, system: str, column: str, text: str = "test") -> float:
+    found = [
+        float(row["value"])
+        for row in rows_of(out, name)
+        if (row["system"], row["column"], row["text"]) == (system, column, text)
+    ]
+    assert len(found) == 1, (name, system, column, text, found)
+    return found[0]
+
+
+def cells(out: Path, name: str, row: str, number: int = 0) -> dict[str, str]:
+    """A row of the first table of the Markdown, by the names of its columns."""
+    lines = [re.split(r" ?(?<!\\)\| ?", line)[1:-1] for line in (out / f"{name}.md").read_text()
+             .splitlines() if line.startswith("|")]  # fmt: skip
+    return dict(zip(lines[0], [line for line in lines if line[0] == row][number], strict=True))
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_is_there(name: str, everything: Path) -> None:
+    page = (everything / f"{name}.html").read_text(encoding="utf-8")
+    text = (everything / f"{name}.md").read_text(encoding="utf-8")
+    assert TABLES[name].paper in page
+    assert TABLES[name].paper in text
+    assert f"oaxe reproduce {name} --data {DATASET} --preset tiny --seeds 1\n" in text
+    shown = {row["system"] for row in rows_of(everything, name)}
+    if TABLES[name].form == "grid":
+        assert shown >= {*TABLES[name].systems} - {"lm"}
+    links = re.findall(r"\]\(([^)]*result\.json)\)", text)
+    assert len(links) == len(TABLES[name].systems)
+    for link in links:
+        assert f'href="{link}"' in page
+        result = json.loads((everything / link).read_text())
+        assert {"settings", "seed", "environment", "training", "tests", "recipe"} <= {*result}
+        assert {"commit", "device", "torch"} <= {*result["environment"]}
+    drawn = {"truncation": 1, "pretraining": 1, "lengths": 4}.get(name, 0)
+    assert page.count("<svg") == drawn
+    pictures = re.findall(r"!\[[^]]+\]\((.*\.png)\)", text)
+    assert sorted(pictures) == sorted(path.name for path in everything.glob(f"{name}*.png"))
+    assert len(pictures) == drawn
+
+
+def test_each_system_was_trained_once(everything: Path) -> None:
+    printed = (everything / "printed.txt").read_text()
+    done = re.findall(r"^done: .*/([^/\s]+)\s*$", printed, re.MULTILINE)
+    expected = [f"{name}-seed-1" for name in SYSTEMS] + ["data", "teacher-text", "distilled-data"]
+    assert sorted(done) == sorted(expected)
+
+
+def test_of_a_run_the_model_is_kept(everything: Path) -> None:
+    for folder in (everything / DATASET / "tiny/runs").iterdir():
+        assert (folder / "model").is_dir()
+        assert not (folder / "checkpoints").exists()
+        assert not (folder / "best").exists()
+
+
+def test_without_its_result_a_run_is_only_tested(
+    everything: Path, sets: Path, tmp_path: Path
+) -> None:
+    folder, system = Path(DATASET) / "tiny", "cmlm-raw-seed-1"
+    shutil.copytree(everything / folder, tmp_path / folder)
+    result, run_folder = (tmp_path / folder / kind / system for kind in ("results", "runs"))
+    before = json.loads((result / "result.json").read_text())
+    written = (run_folder / "result.json").stat().st_mtime_ns
+    shutil.rmtree(result)
+    reproduce(tmp_path, sets, "raw")
+    again = json.loads((result / "result.json").read_text())
+    assert again["training"] == before["training"]
+    assert again["tests"]["test"]["bleu"] == before["tests"]["test"]["bleu"]
+    assert (run_folder / "result.json").stat().st_mtime_ns == written
+    shutil.rmtree(result)
+    config = run_folder / "config.yaml"
+    config.write_text(config.read_text().replace("lr:", "lr: 0.5 #"))
+    with pytest.raises(UserError, match=f"{system}: optim.lr was 0.5"):
+        reproduce(tmp_path, sets, "raw")
+
+
+def test_the_scores_are_those_of_the_outputs(everything: Path, sets: Path) -> None:
+    place = place_of(everything, sets)
+    references = lines_of(sets / DATASET / "test.de")[:10]
+    for system in ("teacher", "cmlm", "oaxe"):
+        output = lines_of(place.output(system, 1, "test"))
+        score = sacrebleu.corpus_bleu(output, [references]).score
+        assert value(everything, "main", system, "BLEU") == pytest.approx(score)
+        assert (
+            cells(everything, "main", SYSTEMS[system].label)[f"{DATASET}: BLEU"] == f"{score:.1f}"
+        )
+    entries = [json.loads(line) for line in lines_of(sets / DATASET / "multiref.jsonl")][:10]
+    streams = [[entry["refs"][k] for entry in entries] for k in (0, 1)]
+    for system in ("cmlm-raw", "oaxe-raw", "cmlm", "oaxe"):
+        output = lines_of(place.output(system, 1, "multiref"))
+        both = sacrebleu.corpus_bleu(output, streams).score
+        one = sacrebleu.corpus_bleu(output, streams[:1]).score
+        assert value(everything, "multiref", system, "multiple", "multiref") == pytest.approx(both)
+        assert value(everything, "multiref", system, "single", "multiref") == pytest.approx(one)
+    words = [line.split() for line in references]
+    repeated = sum(a == b for line in words for a, b in pairwise(line))
+    percent = 100 * repeated / sum(map(len, words))
+    assert value(everything, "repetition", "gold", "repeated, %") == pytest.approx(percent)
+
+
+def test_signatures_are_of_what_is_shown(everything: Path) -> None:
+    for row in rows_of(everything, "multiref"):
+        if row["by"] == "us":
+            n_references = {"single": 1, "multiple": 2}[row["column"]]
+            assert row["signature"].startswith(f"nrefs:{n_references}|")
+    text = (everything / "multiref.md").read_text()
+    assert "nrefs:2" in text
+    assert "nrefs:1" not in text
+    assert "nrefs:2" not in (everything / "main.md").read_text()
+
+
+def test_ablations_show_validation(everything: Path, sets: Path) -> None:
+    place = place_of(everything, sets)
+    for table, column, system in (
+        ("init", "neither", "oaxe-scratch"),
+        ("truncation", "BLEU", "oaxe-truncation-0.30"),
+        ("pretraining", "XE alone", "cmlm-10-percent"),
+        ("masking", "BLEU", "oaxe-partial-masks"),
+    ):
+        run_result = json.loads((place.run(system, 1) / "result.json").read_text())
+        assert value(everything, table, system, column, "valid") == run_result["bleu"]
+
+
+def test_the_papers_figures_beside_ours(everything: Path) -> None:
+    main = cells(everything, "main", "CMLM + OaXE")
+    assert main["paper, wmt14-en-de: BLEU"] == "26.1"
+    assert main["paper, wmt17-zh-en: BLEU"] == "22.1"
+    assert cells(everything, "main", "CMLM")["paper, wmt16-ro-en: BLEU"] == "28.6"
+    assert cells(everything, "main", "Imputer")["paper, wmt14-en-de: BLEU"] == "25.8"
+    assert cells(everything, "raw", "CMLM + AXE")["paper, wmt14-de-en: BLEU"] == "24.9"
+    init = cells(everything, "init", "AXE")
+    assert init["paper, wmt14-en-de: XE annealing"] == "23.1"
+    assert init["paper, wmt14-de-en: XE pre-training"] == "28.1"
+    assert cells(everything, "truncation", "0.15")["paper, wmt14-en-de: BLEU"] == "24.1"
+    assert cells(everything, "pretraining", "3 %")["paper, wmt14-en-de: then OaXE"] == "18.5"
+    masking = cells(everything, "masking", "partially observed, only masks")
+    assert masking["paper, wmt14-de-en: BLEU"] == "29.0"
+    several = cells(everything, "multiref", "CMLM + OaXE", 1)
+    assert several["paper, wmt14-en-de: multiple"] == "68.0"
+    assert several["paper, wmt14-en-de: Δ multiple"] == "+17.3"
+    assert cells(everything, "divergent", "CMLM + OaXE")["paper, wat17-ja-en: BLEU"] == "28.4"
+    repeated = "paper, wmt14-en-de: repeated, %"
+    assert cells(everything, "repetition", "CMLM")[repeated] == "22.80"
+    assert cells(everything, "repetition", "CMLM", 1)[repeated] == "16.72"
+    assert cells(everything, "ncm", "CMLM + OaXE", 1)["paper, wmt14-de-en: NCM"] == "0.19"
+    gold = cells(everything, "fluency", "Gold test set")
+    assert gold["paper, wmt14-de-en: perplexity"] == "43.8"
+    assert "1.36" in (everything / "speed.md").read_text()
+
+
+def test_a_second_time_nothing_is_done(everything: Path, sets: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in everything.rglob("res*/**/*.*")}
+    names = [name for name in TABLES if name != "divergent"]
+    text = (everything / "main.md").read_text()
+    assert "done:" not in reproduce(everything, sets, *names)
+    assert len(before) > 3 * len(SYSTEMS)
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    assert text == (everything / "main.md").read_text()
+
+
+def test_results_are_enough(everything: Path, tmp_path: Path) -> None:
+    """No runs, no data: what was copied from another machine makes the same tables."""
+    results = Path(DATASET) / "tiny/results"
+    shutil.copytree(everything / results, tmp_path / results)
+    names = [name for name in TABLES if name != "divergent"]
+    nowhere = tmp_path / "no data sets here"
+    assert "done:" not in reproduce(tmp_path, nowhere, *names)
+    for name in names:
+        assert (tmp_path / f"{name}.md").read_text() == (everything / f"{name}.md").read_text()
+
+
+def jobs_of(out: Path, sets: Path, *names: str) -> set[str]:
+    made = plan(place_of(out, sets), names, 1, 1)
+    for job in made.jobs.values():
+        assert job.needs <= made.jobs.keys()
+    return {name.rsplit("/", 1)[1] for name in made.jobs}
+
+
+def test_only_what_is_needed_is_planned(everything: Path, sets: Path, tmp_path: Path) -> None:
+    assert jobs_of(everything, sets, *TABLES) == set()
+    results, text = Path(DATASET) / "tiny/results", Path(DATASET) / "tiny/teacher-text"
+    nats = {"cmlm-seed-1", "xe-seed-1", "axe-seed-1", "oaxe-seed-1"}
+    made = {"data", "distilled-data", "teacher-text"}
+    assert jobs_of(tmp_path, sets, "main") == nats | made | {"teacher-seed-1"}
+    assert jobs_of(tmp_path, sets, "raw") == {f"{n[:-7]}-raw-seed-1" for n in nats} | {"data"}
+    shutil.copytree(everything / text, tmp_path / text)
+    needed = jobs_of(tmp_path, sets, "cases")  # the teacher's text is there: no teacher
+    assert needed == {"data", "distilled-data", "cmlm-seed-1", "oaxe-seed-1"}
+    shutil.copytree(everything / results, tmp_path / results)
+    shutil.rmtree(tmp_path / results / "oaxe-seed-1")
+    needed = jobs_of(tmp_path, sets, "main")  # OaXE starts from a run that is gone
+    assert needed == {"data", "distilled-data", "cmlm-seed-1", "oaxe-seed-1"}
+    (tmp_path / results / "speed-cpu.json").unlink()
+    assert "at-12-1-seed-1" in jobs_of(tmp_path, sets, "speed")
+
+
+def test_tables_need_results_alone(everything: Path, sets: Path, tmp_path: Path) -> None:
+    """No data, no runs, no test sets: as they are published."""
+    results = Path(DATASET) / "tiny/results"
+    shutil.copytree(everything / results, tmp_path / results, ignore=lambda *_: {"gold"})
+    reproduce(tmp_path, sets, "main")
+    assert (tmp_path / "main.md").read_text() == (everything / "main.md").read_text()
+
+
+def test_tables_of_what_is_there(everything: Path, sets: Path, tmp_path: Path) -> None:
+    results = Path(DATASET) / "tiny/results"
+    shutil.copytree(everything / results, tmp_path / results)
+    shutil.rmtree(tmp_path / results / "oaxe-truncation-0.25-seed-1")
+    printed = reproduce(tmp_path, sets, "truncation", train=False)
+    assert f"not there, and made if --no-train is left out: {DATASET}/tiny/" in printed
+    assert f"{DATASET}/tiny/oaxe-truncation-0.25-seed-1" in printed
+    before, after = ((o / "truncation.md").read_text() for o in (everything, tmp_path))
+    new = {*after.splitlines()} - {*before.splitlines()}
+    assert [line.split(" | ")[:2] for line in new] == [["| 0.25", "-"]]
+    assert not (tmp_path / DATASET / "tiny/runs").exists()
+
+
+def test_a_run_that_is_needed_again_is_not_tested_again(
+    everything: Path, sets: Path, tmp_path: Path
+) -> None:
+    results = Path(DATASET) / "tiny/results"
+    shutil.copytree(everything / results, tmp_path / results)
+    kept = (tmp_path / results / "cmlm-raw-seed-1/result.json").stat().st_mtime_ns
+    shutil.rmtree(tmp_path / results / "oaxe-raw-seed-1")
+    printed = reproduce(tmp_path, sets, "raw")
+    assert printed.count("done:") == 3
+    assert kept == (tmp_path / results / "cmlm-raw-seed-1/result.json").stat().st_mtime_ns
+    again, before = (
+        json.loads((out / results / "oaxe-raw-seed-1/result.json").read_text())
+        for out in (tmp_path, everything)
+    )
+    # The same weights, from a start that was trained a second time.
+    assert again["tests"]["test"]["model"]["crc32"] == before["tests"]["test"]["model"]["crc32"]
+
+
+def test_several_seeds(everything: Path, sets: Path, tmp_path: Path) -> None:
+    """A second seed whose scores we choose."""
+    results = Path(DATASET) / "tiny/results"
+    shutil.copytree(everything / results, tmp_path / results)
+    scores: dict[str, list[float]] = {}
+    for name in TABLES["raw"].systems:
+        first, second = (tmp_path / results / f"{name}-seed-{seed}" for seed in (1, 2))
+        shutil.copytree(first, second)
+        result = json.loads((first / "result.json").read_text())
+        scores[name] = [result["tests"]["test"]["bleu"]["score"], 50.0]
+        result["tests"]["test"]["bleu"]["score"] = 50.0
+        settings = result["settings"]["train"]
+        start = settings["init_from"] and settings["init_from"].replace("-seed-1", "-seed-2")
+        settings |= {"seed": 2, "init_from": start}
+        (second / "result.json").write_text(json.dumps(result))
+    # With the first seed OaXE and XE are right; with the second the baseline is, OaXE says the same
+    # and XE does not.
+    gold = [json.loads(line) for line in (tmp_path / results / "gold/test.jsonl").open()]
+    for right in ("oaxe-raw-seed-1", "xe-raw-seed-1", "cmlm-raw-seed-2", "oaxe-raw-seed-2"):
+        text = "".join(f"{line['refs'][0]}\n" for line in gold)
+        (tmp_path / results / right / "test.hyp.txt").write_text(text)
+    for seeds, p in ((1, "0.0196"), (2, "1.0000")):  # 1 / 51: none of 50 trials is as good
+        reproduce(tmp_path, sets, "raw", seeds=seeds)
+        for name in ("oaxe-raw", "xe-raw"):
+            assert cells(tmp_path, "raw", SYSTEMS[name].label)[f"{DATASET}: p"] == p
+    for name, values in scores.items():
+        shown = cells(tmp_path, "raw", SYSTEMS[name].label)[f"{DATASET}: BLEU"]
+        assert shown == f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}"
+
+
+def test_what_cannot_be_done(
+    everything: Path, sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = Console(file=io.StringIO())
+    options: dict[str, Any] = {"folder": sets, "out": tmp_path, "seeds": 1, "jobs": 1}
+    with pytest.raises(UserError, match=r"there is no table nonsense; there are main, raw"):
+        run({"nonsense": [DATASET]}, preset="tiny", console=console, **options)
+    with pytest.raises(UserError, match="there is no data set 'nonsense'"):
+        run({"main": ["nonsense"]}, preset="tiny", console=console, **options)
+    with pytest.raises(UserError, match=r"the preset small has no recipe for wmt14-de-en.*paper"):
+        run({"main": ["wmt14-de-en"]}, preset="small", console=console, **options)
+    with pytest.raises(UserError, match="nothing that could be downloaded"):
+        run({"main": ["multi30k-en-de"]}, preset="tiny", console=console, **options)
+    assert not list(tmp_path.iterdir())  # nothing was begun
+    monkeypatch.setitem(PRESETS["tiny"], ANY, replace(MICRO, finetune=replace(SHORT, lr=0.5)))
+    with pytest.raises(UserError, match=r"(?s)oaxe-seed-1: optim.lr was 0.002, is 0.5.*--out"):
+        reproduce(everything, sets, "main")
+
+
+def test_more_test_sets(sets: Path, tmp_path: Path) -> None:
+    """Other references and other domains, where they are in the folder and go with the model."""
+    here = shutil.copytree(sets, tmp_path / "sets")
+    lines = {"en": ["the red dog", "not here"], "de": ["das rot hund", "hier nicht"]}
+    files = {
+        "ott2018-en-de": {"src.en": lines["en"]} | {f"ref{k}.de": lines["de"] for k in range(11)},
+        "newstest-en-de": {f"newstest{y}.{c}": lines[c] for y in (2013, 2014) for c in lines},
+    }
+    for folder, contents in files.items():
+        (here / folder).mkdir()
+        for name, text in contents.items():
+            (here / folder / name).write_text("".join(f"{line}\n" for line in text))
+    shutil.copytree(here / DATASET, here / "europarl-en-de")
+    found = {}
+    for dataset in (DATASET, "tatoeba-de-en", "europarl-en-de", "europarl-de-en"):
+        place = Place(dataset, "tiny", MICRO, tmp_path, here)
+        prepare_raw(place, Console(file=io.StringIO()))
+        found[dataset] = place.tests()
+        entries = [
+            json.loads(line) for line in lines_of(place.gold / f"{found[dataset][-1]}.jsonl")
+        ]
+        assert all(entry["src"] and entry["refs"] for entry in entries)
+    assert found == {
+        DATASET: ["test", "multiref", "ott2018"],
+        "tatoeba-de-en": ["test"],
+        "europarl-en-de": ["test", "newstest2014", "ott2018"],
+        "europarl-de-en": ["test", "newstest2014"],
+    }
+    place = Place("europarl-de-en", "tiny", MICRO, tmp_path, here)
+    entry = json.loads(lines_of(place.gold / "newstest2014.jsonl")[0])
+    assert entry == {"src": "das rot hund", "refs": ["the red dog"]}
+    ott = json.loads(
+        lines_of(Place(DATASET, "tiny", MICRO, tmp_path, here).gold / "ott2018.jsonl")[0]
+    )
+    assert len(ott["refs"]) == 11
+    away = Block(Records(place, 1), "newstest2014").label
+    assert away == "europarl-de-en on newstest2014, out of domain"
+    wmt = replace(place, dataset="wmt14-en-de")
+    assert Block(Records(wmt, 1), "ott2018").label == "wmt14-en-de on ott2018"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("name", ["main", "lengths", "cases"])
+def test_pages_in_a_browser(name: str, width: int, everything: Path, tmp_path: Path) -> None:
+    page = (everything / f"{name}.html").read_text(encoding="utf-8")
+    found, console = browse(page, tmp_path, width)
+    assert console == []
+    assert found["scroll_width"] <= width
+    assert found["tables"]
+    assert all(0 <= left < right <= width for left, right in found["tables"])
+    assert len(found["pictures"]) == page.count("<svg")
+    assert all(height >= 9 for height in found["labels"])

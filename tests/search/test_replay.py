@@ -1,0 +1,252 @@
+"""Recorded passes, emulated: tests/test_gpu_decoding.py replays real ones.
+
+As a graph, an emulated one reads inputs and weights and writes its results where they were when it
+was recorded; and as graphs in shared memory, it may spoil the results of all others.
+"""
+
+import copy
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import register_parametrization
+
+from oaxe.decoding import translator as translator_module
+from oaxe.decoding.translator import Translator
+from oaxe.search.one_pass import translate_batch
+from oaxe.search.replay import Replays, Tensors
+from oaxe.text.subwords import Subwords, train_subwords
+from tests.model.test_model import micro, random_batch
+
+SENTENCES = [
+    "a small dog runs",
+    "two men",
+    "the old dog sleeps in a boat near the water",
+    "men run over a boat",
+]
+
+
+class Graph:
+    recorded: ClassVar[list["Graph"]] = []
+
+    def __init__(self, compute: Callable[[], Tensors]) -> None:
+        self.compute = compute
+        self.out = tuple(tensor.clone() for tensor in compute())
+        self.replays = 0
+        Graph.recorded.append(self)
+
+    def replay(self) -> None:
+        new = self.compute()
+        for tensor in chain(*(graph.out for graph in Graph.recorded)):
+            tensor.fill_(1)
+        for old, tensor in zip(self.out, new, strict=True):
+            old.copy_(tensor)
+        self.replays += 1
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Graph]]:
+    def record(
+        self: Replays,
+        function: Callable[..., Tensors],
+        inputs: Sequence[Tensor],
+        options: dict[str, float],
+        low: torch.dtype | None,
+    ) -> tuple[Graph, list[Tensor], Tensors]:
+        own, model = [tensor.clone() for tensor in inputs], copy.deepcopy(self.model)
+        for mine, weights in zip(model.parameters(), self.model.parameters(), strict=True):
+            mine.data = weights.data  # where they are now
+        graph = Graph(torch.no_grad()(lambda: function(model, *own, **options)))
+        return graph, own, graph.out
+
+    monkeypatch.setattr(Replays, "_record", record)
+    monkeypatch.setattr(translator_module, "is_on_gpu", lambda source: True)
+    yield Graph.recorded
+    Graph.recorded.clear()
+
+
+@pytest.fixture
+def subwords(tmp_path: Path) -> Subwords:
+    return train_subwords(SENTENCES, tmp_path / "subwords.model", 50)
+
+
+@pytest.fixture
+def translator(subwords: Subwords) -> Translator:
+    return Translator(micro(vocab_size=subwords.vocab_size, max_length=40), subwords)
+
+
+def plainly(translator: Translator) -> list[str]:
+    """What a translator without graphs says, which are not all the same."""
+    plain = Translator(translator.model, translator.subwords, cuda_graphs=False)
+    found = [plain.translate([sentence])[0] for sentence in SENTENCES]
+    assert len(set(found)) == len(SENTENCES)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "options"),
+    [
+        ("nat", {}, {}),
+        ("nat", {"max_length": 12}, {}),
+        ("nat", {"positions": "both"}, {}),
+        ("nat", {}, {"refine_steps": 3}),
+        ("nat", {}, {"remove_blanks": True}),
+        ("nat", {}, {"deduplicate": False}),
+        ("nat", {}, {"length_candidates": 1}),
+        ("nat", {}, {"length_candidates": 60}),
+        ("nat", {}, {"lengths": torch.tensor([[3, 21]])}),
+        ("ctc", {}, {}),
+        ("ctc", {"max_length": 12}, {}),
+    ],
+)
+def test_padded_and_replayed_passes_say_the_same(
+    kind: str, model: dict[str, Any], options: dict[str, Any], emulated: list[Graph]
+) -> None:
+    ours = micro(kind, **{"max_length": 40, **model}).double()
+    replays, said = Replays(ours), set()
+    sources = [random_batch(min(n, ours.max_length) + 1) for n in (3, 30, 9, 40, 3, 17, 30, 1)]
+    for source in sources:
+        (expected,) = translate_batch(ours, source, **options)
+        (found,) = translate_batch(ours, source, replays=replays, **options)
+        for mine, theirs in zip(found, expected, strict=True):
+            assert (mine.tokens, mine.length) == (theirs.tokens, theirs.length)
+            assert mine.score == pytest.approx(theirs.score, rel=1e-5)
+        said.add(tuple(round(hypothesis.score, 3) for hypothesis in found))
+    assert len(said) == len(sources)  # so that one that is not replayed would be noticed
+    assert sum(graph.replays for graph in emulated) == 2 * len(sources)
+    assert len(emulated) < 2 * len(sources)  # lengths are rounded
+    assert all(graph.replays for graph in emulated)
+
+
+def test_several_sentences_too() -> None:
+    model, source = micro(), random_batch(9, 4)
+    found, expected = (translate_batch(model, source, replays=r) for r in (Replays(model), None))
+    for mine, theirs in zip(chain(*found), chain(*expected), strict=True):
+        assert mine.tokens == theirs.tokens
+
+
+def test_other_options_and_precisions_are_recorded_anew(
+    emulated: list[Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, source, lengths = micro(), random_batch(9), torch.tensor([[8]])
+    replays = Replays(model)
+    for _ in range(2):
+        translate_batch(model, source, lengths=lengths, replays=replays)
+    assert len(emulated) == 2  # read, write
+    translate_batch(model, source, lengths=lengths, deduplicate=False, replays=replays)
+    assert len(emulated) == 3
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
+    translate_batch(model, source, lengths=lengths, replays=replays)
+    assert len(emulated) == 5
+    model.output_weight.data.mul_(2)
+    assert replays.are_of(model)
+
+
+def test_what_is_too_long_is_an_error_as_without() -> None:
+    model = micro()
+    for replays in (Replays(model), None):
+        with pytest.raises(ValueError, match="max_length"):
+            translate_batch(model, random_batch(15), replays=replays)
+
+
+def test_only_a_sentence_alone_is_replayed(translator: Translator, emulated: list[Graph]) -> None:
+    expected = plainly(translator)
+    assert translator.translate(SENTENCES, batch_tokens=1) == expected  # batches of one
+    assert not emulated
+    for _ in range(2):
+        for sentence, wanted in zip(SENTENCES, expected, strict=True):
+            assert translator.translate(["", sentence, " "]) == ["", wanted, ""]
+    assert sum(graph.replays for graph in emulated) == 2 * 2 * len(SENTENCES)
+    translator.cuda_graphs = False
+    n_replays = sum(graph.replays for graph in emulated)
+    assert translator.translate(SENTENCES[:1]) == expected[:1]
+    assert sum(graph.replays for graph in emulated) == n_replays
+    assert translator._replays is None  # nor is their memory kept
+
+
+def test_changed_weights(translator: Translator) -> None:
+    """Those changed in place are seen; for others, and for other modules, it is recorded anew."""
+    before = plainly(translator)
+    assert [translator.translate([sentence])[0] for sentence in SENTENCES] == before
+    model = translator.model
+    positions = model.target_positions
+    other = micro(vocab_size=model.tokens.num_embeddings, max_length=40)
+    changes: list[Callable[[], object]] = [
+        lambda: positions.weight.data.neg_(),
+        lambda: setattr(positions, "weight", nn.Parameter(positions.weight.data.roll(1, 0))),
+        lambda: setattr(positions.weight, "data", -positions.weight.data),
+        lambda: model.decoder.pop(0),
+        lambda: setattr(model, "encoder", other.encoder),
+        lambda: register_parametrization(positions, "weight", nn.ReLU()),
+        lambda: setattr(translator, "model", other),
+    ]
+    for change in changes:
+        change()
+        expected = plainly(translator)
+        assert expected != before
+        assert [translator.translate([sentence])[0] for sentence in SENTENCES] == expected
+        before = expected
+
+
+def test_threads_share_a_translator(translator: Translator) -> None:
+    expected = plainly(translator)
+    wrong = []
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            if translator.translate([SENTENCES[number]]) != [expected[number]]:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(SENTENCES))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_copies_record_their_own(translator: Translator, emulated: list[Graph]) -> None:
+    expected = plainly(translator)
+    translator.translate(SENTENCES[:1])
+    assert translator._replays is not None
+    replays = translator._replays
+    for other in (copy.deepcopy(replays), pickle.loads(pickle.dumps(replays))):
+        assert other.model is not translator.model
+        assert other.are_of(other.model)
+        assert not other.are_of(translator.model)
+    n_graphs = len(emulated)
+    other_translator = copy.deepcopy(translator)
+    assert other_translator.translate(SENTENCES[:1]) == expected[:1]
+    assert len(emulated) == n_graphs + 2
+
+
+def test_goes_on_if_recording_fails(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = plainly(translator)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(Replays, "_record", fail)
+    with pytest.warns(UserWarning, match="without them, more slowly: out of memory"):
+        assert translator.translate(SENTENCES[:1]) == expected[:1]
+    assert translator.translate(SENTENCES[1:2]) == expected[1:2]  # no second warning
+
+
+def test_errors_that_are_not_of_graphs(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("somebody's own")
+
+    monkeypatch.setattr(translator_module, "translate_batch", fail)
+    with pytest.raises(RuntimeError, match="somebody's own"):
+        translator.translate(SENTENCES[:1])
+    assert translator.cuda_graphs

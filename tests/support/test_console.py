@@ -1,0 +1,42 @@
+"""Lines at a terminal, and in a file."""
+
+import io
+
+import pytest
+from rich.table import Table
+
+from oaxe.support.console import new_console
+
+LINE = "the finished model is in " + "a folder with a long name, " * 9 + "at last"
+
+
+def printed(*things: object) -> list[str]:
+    file = io.StringIO()
+    console = new_console(file)
+    for thing in things:
+        console.print(thing)
+    return file.getvalue().splitlines()
+
+
+def test_a_line_in_a_file_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert printed(LINE, "next") == [LINE, "next"]
+    monkeypatch.setenv("COLUMNS", "50")
+    wrapped = printed(LINE)
+    assert max(map(len, wrapped)) <= 50 < len(LINE)
+    assert " ".join(map(str.strip, wrapped)) == LINE
+
+
+def test_a_terminal_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
+    assert len(printed(LINE)) > 1
+
+
+def test_a_table_in_a_file_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    table = Table("name", "what it is")
+    table.add_row("long", LINE)
+    lines = printed(table)
+    assert len(lines) > 5  # the row is wrapped
+    assert len({len(line) for line in lines}) == 1

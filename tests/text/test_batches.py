@@ -1,0 +1,255 @@
+import threading
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oaxe.support.errors import UserError
+from oaxe.text import batches as module
+from oaxe.text.batches import Update, UpdateLoader, collate, cut, plan_epoch
+from oaxe.text.corpus import Corpus, Sentences
+from oaxe.text.symbols import EOS, PAD
+
+MAX_TOKENS, UPDATE_TOKENS = 100, 400
+
+
+def random_corpus(n: int, seed: int = 0, longest: int = 30) -> Corpus:
+    rng = np.random.default_rng(seed)
+
+    def side() -> Sentences:
+        offsets = np.concatenate([[0], np.cumsum(rng.integers(1, longest + 1, n))])
+        return Sentences(rng.integers(7, 1000, offsets[-1]).astype(np.uint16), offsets)
+
+    return Corpus(side(), side())
+
+
+def loader(corpus: Corpus, **options: Any) -> UpdateLoader:
+    defaults = {"max_tokens": MAX_TOKENS, "update_tokens": UPDATE_TOKENS, "seed": 1}
+    return UpdateLoader(corpus, **defaults | options)
+
+
+def same(a: Update, b: Update) -> bool:
+    return (a[:3], a[4], len(a[3])) == (b[:3], b[4], len(b[3])) and all(
+        torch.equal(x.source, y.source)
+        and torch.equal(x.target, y.target)
+        and torch.equal(x.indices, y.indices)
+        for x, y in zip(a[3], b[3], strict=True)
+    )
+
+
+lengths = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=200)
+
+
+@given(
+    lengths,
+    st.integers(31, 300),
+    st.integers(1, 600),
+    st.integers(1, 5),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_every_sentence_once_within_the_limits(
+    pairs: list[tuple[int, int]],
+    max_tokens: int,
+    update_tokens: int,
+    world_size: int,
+    epoch: int,
+    mix_lengths: bool,
+) -> None:
+    source, target = np.array(pairs).T
+    plan = plan_epoch(
+        source,
+        target,
+        max_tokens=max_tokens,
+        update_tokens=update_tokens,
+        seed=5,
+        epoch=epoch,
+        world_size=world_size,
+        mix_lengths=mix_lengths,
+    )
+    shared = [batch for u in plan for r in range(world_size) for batch in u[r::world_size]]
+    assert sorted(np.concatenate(shared).tolist()) == list(range(len(pairs)))
+    for update in plan:
+        assert len(update) > 0
+        for batch in update:
+            assert len(batch) * (source[batch].max() + 1) <= max_tokens
+            assert len(batch) * target[batch].max() <= max_tokens
+        sentences = sum(map(len, update))
+        assert len(update) % world_size == 0 or len(update) == sentences
+
+
+def test_updates_are_alike_and_batches_are_full() -> None:
+    corpus = random_corpus(20_000)
+    source, target = corpus.source_lengths, corpus.target_lengths
+    plan = plan_epoch(source, target, max_tokens=1000, update_tokens=8000, seed=1, epoch=0)
+    sizes = [sum(target[batch].sum() for batch in update) for update in plan]
+    assert len(plan) == round(target.sum() / 8000)
+    assert max(abs(size - 8000) for size in sizes) < 1000
+    padded = sum(len(b) * target[b].max() for update in plan for b in update)
+    assert target.sum() / padded > 0.98
+
+
+def test_mixed_lengths_are_in_every_batch() -> None:
+    corpus = random_corpus(20_000)
+    source, target = corpus.source_lengths, corpus.target_lengths
+    plan = partial(plan_epoch, source, target, max_tokens=8000, update_tokens=8000, seed=1, epoch=0)
+    spread = {}
+    for mix in (True, False):
+        batches = [batch for update in plan(mix_lengths=mix) for batch in update]
+        spread[mix] = np.std([target[batch].mean() for batch in batches if len(batch) > 50])
+    assert spread[True] < 0.2 * target.std()
+    assert spread[False] > 0.8 * target.std()
+
+
+def test_an_update_has_the_same_sentences_for_any_number_of_ranks() -> None:
+    corpus = random_corpus(500)
+    plans = [
+        plan_epoch(
+            corpus.source_lengths,
+            corpus.target_lengths,
+            max_tokens=MAX_TOKENS,
+            update_tokens=UPDATE_TOKENS,
+            seed=1,
+            epoch=2,
+            world_size=world_size,
+        )
+        for world_size in (1, 2, 8)
+    ]
+    one, two, eight = ([sorted(np.concatenate(u).tolist()) for u in plan] for plan in plans)
+    assert one == two == eight
+    assert len(one) > 10
+
+
+def test_seed_and_epoch_decide_and_nothing_else() -> None:
+    corpus = random_corpus(300)
+
+    def plan(seed: int, epoch: int) -> list[list[int]]:
+        np.random.default_rng().random()
+        updates = plan_epoch(
+            corpus.source_lengths,
+            corpus.target_lengths,
+            max_tokens=MAX_TOKENS,
+            update_tokens=UPDATE_TOKENS,
+            seed=seed,
+            epoch=epoch,
+        )
+        return [batch.tolist() for update in updates for batch in update]
+
+    assert plan(1, 0) == plan(1, 0)
+    different = [plan(1, 0), plan(1, 1), plan(2, 0), plan(0, 1)]
+    assert all(a != b for i, a in enumerate(different) for b in different[:i])
+    groups = [{frozenset(batch) for batch in p} for p in different]
+    assert groups[0] != groups[1]  # other company, not only another order
+
+
+@given(lengths, st.integers(31, 300), st.integers(1, 300))
+def test_cut_equals_adding_one_sentence_at_a_time(
+    pairs: list[tuple[int, int]], max_tokens: int, max_target_tokens: int
+) -> None:
+    source, target = np.array(pairs).T
+    order = np.random.default_rng(0).permutation(len(pairs))
+    expected: list[list[int]] = []
+    for i in order.tolist():
+        more = [*(expected[-1] if expected else []), i]
+        fits = len(more) * (max(source[more]) + 1) <= max_tokens
+        fits &= len(more) * max(target[more]) <= min(max_tokens, max_target_tokens)
+        if fits and expected:
+            expected[-1] = more
+        else:
+            expected.append([i])
+    found = cut(source, target, order, max_tokens, max_target_tokens)
+    assert [batch.tolist() for batch in found] == expected
+
+
+def test_collate_equals_a_loop_over_tokens() -> None:
+    corpus = random_corpus(50)
+    indices = np.array([3, 49, 0, 17])
+    batch = collate(corpus, indices)
+    width_source = max(len(corpus.source(i)) for i in indices) + 1
+    width_target = max(len(corpus.target(i)) for i in indices)
+    for row, i in enumerate(indices):
+        source = [*corpus.source(i).tolist(), EOS]
+        target = corpus.target(i).tolist()
+        assert batch.source[row].tolist() == source + [PAD] * (width_source - len(source))
+        assert batch.target[row].tolist() == target + [PAD] * (width_target - len(target))
+    assert batch.indices.tolist() == indices.tolist()
+    assert batch.source.dtype == batch.target.dtype == torch.int64
+    assert batch.n_target_tokens == int((batch.target != PAD).sum())
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_ranks_together_see_every_sentence_once_an_epoch(world_size: int) -> None:
+    corpus = random_corpus(400)
+    seen: list[int] = []
+    totals = []
+    for rank in range(world_size):
+        with loader(corpus, rank=rank, world_size=world_size) as updates:
+            first = next(updates)
+            epoch = [first, *islice(updates, first.n_updates - 1)]
+            following = next(updates)
+        assert [update.number for update in epoch] == list(range(first.n_updates))
+        assert (following.epoch, following.number) == (1, 0)
+        seen += [i for update in epoch for batch in update.batches for i in batch.indices.tolist()]
+        totals.append([sum(batch.n_target_tokens for batch in update.batches) for update in epoch])
+        assert all(update.batches for update in epoch)
+    assert sorted(seen) == list(range(400))
+    assert [u.n_target_tokens for u in epoch] == np.sum(totals, axis=0).tolist()
+
+
+def test_starting_anywhere_continues_the_same_stream() -> None:
+    corpus = random_corpus(100)
+    with loader(corpus) as updates:
+        whole = list(islice(updates, 12))
+    n = whole[0].n_updates
+    assert 2 < n < 10  # the stream crosses into the next epoch
+    for start, update in enumerate(whole):
+        with loader(corpus, start_epoch=update.epoch, start_update=update.number) as updates:
+            rest = list(islice(updates, 12 - start))
+        assert all(same(a, b) for a, b in zip(whole[start:], rest, strict=True))
+    with loader(corpus, start_epoch=0, start_update=n) as updates:  # saved after the last update
+        assert same(next(updates), whole[n])
+    with loader(corpus, start_update=n + 1) as updates, pytest.raises(UserError, match="has only"):
+        next(updates)
+
+
+def test_an_error_in_the_thread_reaches_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def broken(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 3:
+            raise OSError("disk gone")
+        return collate(*arguments)
+
+    monkeypatch.setattr(module, "collate", broken)
+    updates = loader(random_corpus(100), max_tokens=1000)
+    with pytest.raises(OSError, match="disk gone"):
+        list(updates)
+    assert list(updates) == []  # closed: no hang
+
+
+def test_close_stops_the_thread_in_any_state() -> None:
+    before = threading.active_count()
+    for taken in (0, 1, 5):
+        updates = loader(random_corpus(100))
+        list(islice(updates, taken))
+        updates.close()
+        updates.close()
+    assert threading.active_count() == before
+
+
+def test_clear_errors() -> None:
+    corpus = random_corpus(10)
+    with loader(corpus, max_tokens=5) as updates, pytest.raises(UserError, match="max_tokens=5"):
+        next(updates)
+    with loader(corpus, update_tokens=0) as updates, pytest.raises(UserError, match="or more"):
+        next(updates)
+    with pytest.raises(UserError, match=r"rank 2 is not in 0\.\.1"):
+        loader(corpus, rank=2, world_size=2)
+    with pytest.raises(UserError, match="empty"):
+        loader(random_corpus(0))

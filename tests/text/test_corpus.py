@@ -1,0 +1,112 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oaxe.support.errors import UserError
+from oaxe.text.corpus import Corpus, Sentences, read_manifest
+from oaxe.text.prepare import prepare
+from oaxe.text.subwords import Subwords
+
+SOURCES = [f"{'a' * (i % 7 + 1)} b{i % 10} c" for i in range(60)]
+TARGETS = [f"{'x' * (i % 3 + 1)} y{i % 10}\u2028z" for i in range(60)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    pairs = []
+    for name, count in (("train", 60), ("valid", 9)):
+        paths = tmp_path / f"{name}.s", tmp_path / f"{name}.t"
+        for path, lines in zip(paths, (SOURCES, TARGETS), strict=True):
+            path.write_text("".join(f"{line}\n" for line in lines[:count]), encoding="utf-8")
+        pairs.append(paths)
+    out = tmp_path / "out"
+    prepare(
+        out,
+        source_language="aa",
+        target_language="bb",
+        train=pairs[0],
+        valid=pairs[1],
+        vocab_size=40,
+    )
+    return out
+
+
+def test_sentences_are_what_the_subwords_say(folder: Path) -> None:
+    corpus = Corpus.open(folder, "train")
+    subwords = Subwords.load(folder / "subwords.model")
+    assert len(corpus) == 60
+    for i, (source, target) in enumerate(
+        zip(subwords.encode(SOURCES), subwords.encode(TARGETS), strict=True)
+    ):
+        assert corpus.source(i).tolist() == source
+        assert corpus.target(i).tolist() == target
+        assert (corpus.source_lengths[i], corpus.target_lengths[i]) == (len(source), len(target))
+    with pytest.raises(IndexError):
+        corpus.source(60)
+
+
+def test_the_text_of_valid_is_the_text_that_was_given(folder: Path) -> None:
+    corpus = Corpus.open(folder, "valid")
+    assert corpus.sources_text == SOURCES[:9]
+    assert corpus.targets_text == TARGETS[:9]
+    with pytest.raises(UserError, match="keeps no text"):
+        _ = Corpus.open(folder, "train").sources_text
+
+
+def test_arrays_are_mapped_and_cannot_be_written(folder: Path) -> None:
+    corpus = Corpus.open(folder, "train")
+    assert isinstance(corpus.sources.tokens.base, np.memmap)
+    assert corpus.sources.tokens.dtype == np.uint16
+    with pytest.raises(ValueError, match="read-only"):
+        corpus.source(0)[0] = 1
+
+
+def test_one_flipped_bit_is_found_in_every_file(folder: Path) -> None:
+    names = [name for name in read_manifest(folder).files if name.startswith("valid")]
+    assert len(names) == 6
+    for name in names:
+        path = folder / name
+        good = path.read_bytes()
+        for place in {0, len(good) // 2, len(good) - 1}:
+            bad = bytearray(good)
+            bad[place] ^= 4
+            path.write_bytes(bad)
+            with pytest.raises(UserError, match=f"{name} is damaged"):
+                Corpus.open(folder, "valid")
+        path.write_bytes(good[:-1])
+        with pytest.raises(UserError, match=f"{name} is damaged"):
+            Corpus.open(folder, "valid", verify=False)
+        path.unlink()
+        with pytest.raises(UserError, match=f"{name} is missing"):
+            Corpus.open(folder, "valid", verify=False)
+        path.write_bytes(good)
+    Corpus.open(folder, "valid")
+
+
+def test_counts_must_agree_with_the_manifest(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["splits"]["train"]["pairs"] += 1
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=r"60 sentences.*manifest says 61"):
+        Corpus.open(folder, "train")
+
+
+def test_errors_say_what_to_do(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"no split 'test', only train, valid.*oaxe prepare"):
+        Corpus.open(folder, "test")
+    with pytest.raises(UserError, match=r"is no folder with a manifest\.json.*oaxe prepare"):
+        Corpus.open(folder / "elsewhere", "train")
+    (folder / "manifest.json").unlink()
+    with pytest.raises(UserError, match="not finished"):
+        Corpus.open(folder, "train")
+
+
+def test_a_corpus_in_memory() -> None:
+    side = Sentences(np.arange(7, 12), np.array([0, 2, 5]))
+    corpus = Corpus(side, side)
+    assert len(corpus) == 2
+    assert corpus.source(1).tolist() == corpus.target(-1).tolist() == [9, 10, 11]
+    with pytest.raises(UserError, match="keeps no text"):
+        _ = corpus.targets_text

@@ -1,0 +1,220 @@
+"""Recorded training steps, emulated: tests/test_gpu_training.py replays real ones.
+
+As a graph, an emulated one does nothing while it is recorded, and then reads its inputs and writes
+gradients and results where they were.
+"""
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from oaxe.losses import NotFiniteError
+from oaxe.model.graphs import Recorder
+from oaxe.training import recordings as recordings_module
+from oaxe.training import trainer as trainer_module
+from oaxe.training.objective import STATS, Example
+from oaxe.training.ranks import Ranks
+from oaxe.training.recordings import Recordings
+from oaxe.training.run import assemble, gather
+from oaxe.training.trainer import Trainer
+from tests.runs import OAXE, final_tensors, make_data, metrics, same, settings_of, train_small
+
+LONGER = {"train__steps": 40, "validation__every": 20}  # eight epochs of shapes that recur
+
+
+class Graph:
+    def __init__(self, of: Recordings, example: Example, xe_weight: float, scale: Tensor) -> None:
+        self.of, self.given = of, (example, xe_weight, scale)
+        self.out = torch.full((), torch.nan), torch.full((len(STATS),), torch.nan)
+        self.gradients = [parameter.grad for parameter in of.parameters]
+        self.replays = 0
+
+    def replay(self) -> None:
+        parameters = self.of.parameters
+        now = [parameter.grad for parameter in parameters]
+        for parameter, gradient in zip(parameters, self.gradients, strict=True):
+            parameter.grad = gradient
+        for mine, new in zip(self.out, self.of.differentiate(*self.given), strict=True):
+            mine.copy_(new)
+        for parameter, gradient in zip(parameters, now, strict=True):
+            parameter.grad = gradient
+        self.replays += 1
+
+
+@pytest.fixture(autouse=True)
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
+    recorded: list[Graph] = []
+
+    def record(
+        self: Recordings, example: Example, xe_weight: float, scale: Tensor
+    ) -> tuple[Graph, tuple[Tensor, Tensor]]:
+        recorded.append(Graph(self, example, xe_weight, scale))
+        return recorded[-1], recorded[-1].out
+
+    def may_record(settings: Any, ranks: Ranks) -> bool:
+        asked: bool = settings.train.cuda_graphs
+        return asked
+
+    monkeypatch.setattr(Recordings, "_record", record)
+    monkeypatch.setattr(Recorder, "compute", lambda self, work: work())
+    monkeypatch.setattr(recordings_module, "has_room", lambda: True)
+    monkeypatch.setattr(trainer_module, "may_record", may_record)
+    return recorded
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("digits"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        OAXE,
+        {"model__kind": "at", "optim__clip": 1.0},
+        {"model__kind": "lm"},
+    ],
+)
+def test_the_same_weights_and_log_as_without(
+    changes: dict[str, Any], data: Path, tmp_path: Path, graphs: list[Graph]
+) -> None:
+    for name, recorded in (("plain", False), ("recorded", True)):
+        how = LONGER | {"train__cuda_graphs": recorded} | changes
+        train_small(settings_of(data, tmp_path / name, **how))
+        assert bool(graphs) == recorded
+    assert same(final_tensors(tmp_path / "plain"), final_tensors(tmp_path / "recorded"))
+    assert metrics(tmp_path / "plain") == metrics(tmp_path / "recorded")
+    assert sum(graph.replays for graph in graphs) > len(graphs)
+
+
+def test_a_loss_that_changes_from_update_to_update_is_not_recorded(
+    data: Path, tmp_path: Path, graphs: list[Graph]
+) -> None:
+    annealed = {"loss__name": "oaxe", "loss__annealing": True}
+    train_small(settings_of(data, tmp_path / "run", **annealed))
+    assert not graphs
+
+
+@pytest.mark.parametrize(
+    ("device", "world_size", "changes", "expected"),
+    [
+        ("cuda", 1, {}, True),
+        ("cuda", 1, OAXE, True),
+        ("cuda", 1, {"model__kind": "at"}, True),
+        ("cuda", 1, {"train__cuda_graphs": False}, False),
+        ("cuda", 1, {"train__compile": True}, False),
+        ("cuda", 1, {"train__recompute": True}, False),
+        ("cuda", 1, {"model__kind": "ctc", "loss__name": "ctc"}, False),
+        ("cuda", 2, {}, False),
+        ("cpu", 1, {}, False),
+    ],
+)
+def test_what_can_be_recorded(
+    device: str, world_size: int, changes: dict[str, Any], expected: bool, tmp_path: Path
+) -> None:
+    settings = settings_of(tmp_path, tmp_path / "run", **changes)
+    ranks = Ranks(0, world_size, torch.device(device))
+    assert recordings_module.may_record(settings, ranks) == expected
+
+
+def test_continued_without_them_to_the_same_weights(data: Path, tmp_path: Path) -> None:
+    for name, first in (("whole", 40), ("continued", 17)):
+        train_small(settings_of(data, tmp_path / name, **(LONGER | {"train__steps": first})))
+    how = LONGER | {"train__cuda_graphs": False}
+    train_small(settings_of(data, tmp_path / "continued", **how))
+    assert same(final_tensors(tmp_path / "whole"), final_tensors(tmp_path / "continued"))
+
+
+def trainer_of(data: Path, tmp_path: Path, **changes: Any) -> Trainer:
+    settings = settings_of(data, tmp_path / "run", model__dropout=0.0, **changes)
+    (tmp_path / "run").mkdir()
+    ranks = Ranks(0, 1, torch.device("cpu"))
+    trainer, _ = assemble(settings, gather(settings, ranks), ranks, Console(quiet=True))
+    return trainer
+
+
+def gradients_of(trainer: Trainer, steps: int = 1) -> list[Tensor]:
+    """Of one and the same batch, added up over some steps."""
+    with trainer.loader() as loader:
+        example = trainer.example(next(loader).batches[0])
+    for _ in range(steps):
+        trainer.differentiate(example, 0.0, torch.tensor(0.5))
+    return [p.grad.clone() for p in trainer.model.parameters() if p.grad is not None]
+
+
+def test_a_shape_is_computed_then_recorded_then_replayed(
+    data: Path, tmp_path: Path, graphs: list[Graph]
+) -> None:
+    trainer = trainer_of(data, tmp_path, loss__inputs="unobserved")
+    once = gradients_of(trainer)
+    assert not graphs
+    five = gradients_of(trainer, 4)
+    assert [graph.replays for graph in graphs] == [4]
+    assert once
+    for one, all_of_them in zip(once, five, strict=True):
+        torch.testing.assert_close(all_of_them, 5 * one)
+
+
+def test_gradients_that_were_taken_away_are_noticed(
+    data: Path, tmp_path: Path, graphs: list[Graph]
+) -> None:
+    trainer = trainer_of(data, tmp_path, loss__inputs="unobserved")
+    expected = gradients_of(trainer, 3)
+    trainer.optimizer.zero_grad(set_to_none=True)
+    found = gradients_of(trainer, 3)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    assert len(graphs) == 2
+
+
+def test_no_more_graphs_than_there_is_room_for(
+    data: Path, tmp_path: Path, graphs: list[Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not recorded for want of room is computed, and recorded if there is room again."""
+    monkeypatch.setattr(recordings_module, "has_room", lambda: len(graphs) != 3)
+    train_small(settings_of(data, tmp_path / "run", **LONGER))
+    assert len(graphs) == 3
+    assert all(graph.replays > 1 for graph in graphs)
+    asked = count(1)
+    monkeypatch.setattr(recordings_module, "has_room", lambda: next(asked) > 10)
+    train_small(settings_of(data, tmp_path / "later", **LONGER))
+    assert next(asked) > 11
+    assert len(graphs) > 3
+    assert same(final_tensors(tmp_path / "run"), final_tensors(tmp_path / "later"))
+
+
+def test_goes_on_without_where_recording_fails(
+    data: Path, tmp_path: Path, graphs: list[Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, attempts = Recordings._record, count(1)
+
+    def fails_later(self: Recordings, *given: Any) -> Any:
+        if next(attempts) == 4:
+            raise RuntimeError("CUDA error: out of memory")
+        return record(self, *given)
+
+    train_small(settings_of(data, tmp_path / "plain", **(LONGER | {"train__cuda_graphs": False})))
+    monkeypatch.setattr(Recordings, "_record", fails_later)
+    _, printed = train_small(settings_of(data, tmp_path / "run", **LONGER))
+    assert printed.count("CUDA graphs failed") == 1
+    assert "out of memory" in printed
+    assert len(graphs) == 3
+    assert next(attempts) == 5
+    assert same(final_tensors(tmp_path / "plain"), final_tensors(tmp_path / "run"))
+
+
+def test_costs_that_are_not_finite_are_no_failure_of_recording(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Recordings, *given: Any) -> Any:
+        raise NotFiniteError("cost is infinite")
+
+    monkeypatch.setattr(Recordings, "_record", fails)
+    with pytest.raises(NotFiniteError):
+        gradients_of(trainer_of(data, tmp_path), 2)
