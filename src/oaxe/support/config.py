@@ -6,6 +6,8 @@ reported together, each with the nearest valid name.
 
 import dataclasses
 import difflib
+import math
+import operator
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +21,17 @@ from oaxe.support.errors import UserError
 T = TypeVar("T")
 
 
-def option(default: Any, help: str) -> Any:
-    """A dataclass field with a default and one sentence of help."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def option(
+    default: Any,
+    help: str,
+    *,
+    at_least: float = 0,
+    at_most: float = math.inf,
+    below: float = math.inf,
+) -> Any:
+    """A dataclass field with a default, one sentence of help, and bounds if it is a number."""
+    bounds = {"at least": at_least, "at most": at_most, "below": below}
+    return dataclasses.field(default=default, metadata={"help": help, "bounds": bounds})
 
 
 def required(help: str) -> Any:
@@ -225,6 +235,7 @@ def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any
             values[field.name] = _build(hint, {} if given is None else given, name + ".", problems)
         elif field.name in content and given != "???":
             values[field.name] = _convert(hint, given, name, problems)
+            _check_bounds(field, values[field.name], name, problems)
         elif field.default is dataclasses.MISSING:
             problems.append(f"{name} is missing: {field.metadata['help']}")
     if len(problems) > before:
@@ -262,6 +273,21 @@ def _build_choice(
             problems.append(f"{path}.{key} is an option of {' and '.join(owners)}, not of {name}")
     built = _build(kind, options, f"{path}.", problems)
     return Choice(name, built) if known else None
+
+
+def _check_bounds(
+    field: dataclasses.Field[Any], value: Any, name: str, problems: list[str]
+) -> None:
+    """Reports the first bound that the number, or one of several, is beyond; nan is beyond all."""
+    bounds = field.metadata.get("bounds", {})
+    holds = {"at least": operator.ge, "at most": operator.le, "below": operator.lt}
+    for number in value if isinstance(value, tuple) else [value]:
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            broken = (kind for kind, bound in bounds.items() if not holds[kind](number, bound))
+            if kind := next(broken, None):
+                shown = list(value) if isinstance(value, tuple) else value
+                problems.append(f"{name} must be {kind} {bounds[kind]:g}, got {shown}")
+                return
 
 
 def _did_you_mean(close: Sequence[str]) -> str:
