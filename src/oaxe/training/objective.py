@@ -6,10 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oaxe.losses import ctc_loss, linear_axe_loss, linear_xe_loss
-from oaxe.losses.linear import linear_best_places
-from oaxe.losses.linear_softmax import as_linear_would, linear_cross_entropy
-from oaxe.losses.oaxe import least_probability
+from oaxe.losses import ctc_loss, linear_axe_loss, linear_oaxe_loss, linear_xe_loss
 from oaxe.model.masking import IGNORED, Masking, causal_inputs, ctc_inputs, decoder_inputs
 from oaxe.model.transformer import Transformer
 from oaxe.text.symbols import BLANK, EOS, PAD
@@ -127,20 +124,16 @@ class Objective(nn.Module):
         return xe_weight * xe + (1 - xe_weight) * loss, truncated, displacement
 
     def oaxe(self, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """:func:`linear_oaxe_loss` with what it found on the way."""
-        hidden, weight, _ = as_linear_would(hidden, self.model.output_weight, None)
-        counts = target != IGNORED
-        words = target.masked_fill(~counts, 0)
-        places = linear_best_places(hidden, weight, None, words, counts)
-        loss, losses = linear_cross_entropy(
-            hidden.flatten(0, 1),
-            weight,
-            None,
-            words.gather(1, places).flatten(),
-            counts.flatten(),
-            self.label_smoothing,
-            least_probability(self.truncation, torch.float32),
+        """The loss, how many words were truncated, and how far they were moved."""
+        loss, order = linear_oaxe_loss(
+            hidden,
+            self.model.output_weight,
+            target,
+            ignore_index=IGNORED,
+            label_smoothing=self.label_smoothing,
+            truncation=self.truncation,
+            reduction="sum",
+            return_order=True,
         )
-        own = torch.arange(places.shape[1], device=places.device)
-        truncated = (counts.flatten() & (losses == 0)).sum()
-        return loss, truncated, (places - own).abs().sum()
+        own = torch.arange(target.shape[1], device=target.device)
+        return loss, order.truncated.sum(), (order.positions - own).abs().sum()
