@@ -140,7 +140,7 @@ def _weights(
     block: tl.constexpr,
     key_block: tl.constexpr,
 ):
-    """Of the keys for every position, ``(block, key_block)`` float32; 0 where nothing may be seen."""
+    """Of the keys for every position, ``(block, key_block)`` float32; 0 where none may be seen."""
     score = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
     key = tl.arange(0, key_block)
     seen = key < keys
