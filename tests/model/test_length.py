@@ -38,18 +38,19 @@ def test_loss_is_summed_cross_entropy_in_float32(dtype: torch.dtype) -> None:
     logits = torch.randn(6, MOST + 1).to(dtype).requires_grad_()
     lengths = torch.tensor([0, 1, 5, 12, 7, 3])
     lengths[2] = logits[2].argmax()
-    loss, right = predictor().loss(logits, lengths)
+    loss, statistics = predictor().loss(logits, lengths)
     log_probs = logits.detach().double().log_softmax(1)
     assert loss.dtype == torch.float32
-    assert float(loss) == pytest.approx(
-        -sum(float(row[n]) for row, n in zip(log_probs, lengths, strict=True)), rel=1e-6
-    )
-    assert int(right) == sum(int(r.argmax()) == int(n) for r, n in zip(logits, lengths, strict=True))
-    assert int(right) > 0
+    expected = -sum(float(row[n]) for row, n in zip(log_probs, lengths, strict=True))
+    assert loss.item() == pytest.approx(expected, rel=1e-6)
+    right = [int(row.argmax()) == n for row, n in zip(log_probs, lengths.tolist(), strict=True)]
+    assert any(right)
+    found = {name: tuple(number.item() for number in pair) for name, pair in statistics.items()}
+    assert found == {"length_loss": (loss.item(), 6), "length_accuracy": (sum(right), 6)}
     loss.backward()  # type: ignore[no-untyped-call]
-    expected = log_probs.exp() - F.one_hot(lengths, MOST + 1)
+    gradient = log_probs.exp() - F.one_hot(lengths, MOST + 1)
     assert logits.grad is not None
-    torch.testing.assert_close(logits.grad.double(), expected, rtol=0.01, atol=1e-2)
+    torch.testing.assert_close(logits.grad.double(), gradient, rtol=0.01, atol=1e-6)
 
 
 def naive_lengths(logits: Tensor, words: int, candidates: int) -> list[int]:
