@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from oaxe.model.transformer import Size, Transformer
+from oaxe.model.transformer import Size, Transformer, initialise
 from oaxe.support.config import build as build_options
 from oaxe.systems import System, build, find
 from oaxe.text.symbols import EOS, PAD, SYMBOLS
@@ -34,7 +34,9 @@ def micro(
 def micro_transformer(norm: str = "post", **arguments: Any) -> Transformer:
     """The Transformer alone, in evaluation mode; not causal unless the arguments say so."""
     sizes = {"vocab_size": VOCAB, **MICRO, "max_length": 12, "causal": False, "norm": norm}
-    return with_noise(Transformer(**(sizes | arguments))).eval()
+    model = Transformer(**(sizes | arguments))
+    initialise(model)
+    return with_noise(model).eval()
 
 
 def with_noise(module: Module) -> Module:

@@ -134,7 +134,11 @@ def test_parameters_of_base_counted_by_hand() -> None:
     with torch.device("meta"):
         base = Transformer(vocab_size=vocab, **SIZES["base"], max_length=longest, causal=False)
         more = Transformer(
-            vocab_size=vocab, **SIZES["base"], max_length=longest, causal=False, target_positions=600
+            vocab_size=vocab,
+            **SIZES["base"],
+            max_length=longest,
+            causal=False,
+            target_positions=600,
         )
     n_parameters, n_more = (sum(p.numel() for p in m.parameters()) for m in (base, more))
     assert n_parameters == encoder + decoder + embeddings == 60_788_736

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from oaxe.training.objective import STATS, Example
 from rich.console import Console
 from torch import Tensor
 
@@ -17,7 +18,6 @@ from oaxe.losses import NotFiniteError
 from oaxe.model.graphs import Recorder
 from oaxe.training import recordings as recordings_module
 from oaxe.training import trainer as trainer_module
-from oaxe.training.objective import STATS, Example
 from oaxe.training.ranks import Ranks
 from oaxe.training.recordings import Recordings
 from oaxe.training.run import assemble, gather

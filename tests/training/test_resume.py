@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from oaxe.training.objective import Objective
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -23,7 +24,6 @@ from oaxe.losses import assignment
 from oaxe.model.transformer import SIZES
 from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
-from oaxe.training.objective import Objective
 from oaxe.training.schedule import learning_rate
 from oaxe.training.validation import Validation
 from tests.runs import (
