@@ -180,11 +180,10 @@ def test_vocabularies_of_any_size(vocab: int) -> None:
 def test_compiled_without_a_graph_break(name: str) -> None:
     hidden, embedding, target = linear_example(torch.float32)
     options = {"blank": 0} if name == "axe" else {}
+    loss = getattr(oaxe, f"linear_{name}_loss")
 
     def step(hidden: Tensor, embedding: Tensor) -> Tensor:
-        result: Tensor = getattr(oaxe, f"linear_{name}_loss")(
-            2 * hidden, embedding, target, **options
-        )
+        result: Tensor = loss(2 * hidden, embedding, target, **options)
         return result
 
     torch.compiler.reset()
