@@ -87,14 +87,16 @@ def test_masked_targets_and_predictions_take_no_part(
     )
 
 
-@given(seed=st.integers(0, 10_000), scale=st.sampled_from([1.0, 3.0, 10.0]))
-def test_never_negative(seed: int, scale: float) -> None:
-    """One word among many predictions: nearly every alignment gives it."""
+@given(seed=st.integers(0, 10_000))
+def test_never_negative(seed: int) -> None:
+    """Each word is predicted three times, all but surely: alignments may add up to 1.0000001."""
     torch.manual_seed(seed)
+    target = WORDS[torch.randint(3, (256, 4))]
+    certain = 20.0 * F.one_hot(target.repeat_interleave(3, 1), VOCAB)
+    logits = torch.randn(256, 12, VOCAB) + certain
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        logits = scale * torch.randn(4, 8, 2, dtype=dtype)
-        target = torch.zeros(4, 1, dtype=torch.long)
-        assert (oaxe.ctc_loss(logits, target, blank=1, reduction="none") >= 0).all()
+        losses = oaxe.ctc_loss(logits.to(dtype), target, blank=BLANK, reduction="none")
+        assert (losses >= 0).all()
 
 
 def test_impossible_targets() -> None:
