@@ -202,6 +202,7 @@ def their_losses(compiled: bool) -> dict[str, Loss]:
         found["XE, the same compiled"] = torch.compile(plain_xe)
     if hasattr(F, "linear_cross_entropy"):
         found["XE, F.linear_cross_entropy"] = torch_linear_xe
+        found["XE, F.linear_cross_entropy, chunked"] = partial(torch_linear_xe, chunked=True)
     if find_spec("liger_kernel") is not None:
         found["XE, Liger"] = liger_xe
     return found | {"OaXE, the paper's way (scipy)": papers_oaxe}
@@ -239,10 +240,12 @@ def papers_oaxe(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     return F.nll_loss(log_probs.flatten(0, 1), reordered.flatten())
 
 
-def torch_linear_xe(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
-    loss: Tensor = F.linear_cross_entropy(  # type: ignore[attr-defined,unused-ignore]
-        hidden.to(torch.bfloat16).flatten(0, 1), weight.to(torch.bfloat16), target.flatten()
-    )
+def torch_linear_xe(
+    hidden: Tensor, weight: Tensor, target: Tensor, chunked: bool = False
+) -> Tensor:
+    half = hidden.to(torch.bfloat16).flatten(0, 1), weight.to(torch.bfloat16)
+    options = nn.LinearCrossEntropyOptions() if chunked else None
+    loss: Tensor = F.linear_cross_entropy(*half, target.flatten(), options=options)
     return loss
 
 
