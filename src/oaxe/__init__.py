@@ -52,7 +52,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'oaxe' has no attribute {name!r}")
     elsewhere = {"plot_alignment": "oaxe.losses.plots", "Translator": "oaxe.decoding.translator"}
     home = elsewhere.get(name, "oaxe.losses")
-    return globals().setdefault(name, getattr(import_module(home), name))
+    try:
+        module = import_module(home)
+    except ModuleNotFoundError as error:
+        from oaxe.support.extras import missing_extra
+
+        if install := missing_extra(error):
+            raise ImportError(f"oaxe.{name} needs: {install}") from error
+        raise
+    return globals().setdefault(name, getattr(module, name))
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,5 @@
 """Strict configuration: everything wrong is said at once, with the nearest valid name."""
 
-import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -11,37 +9,7 @@ from oaxe.support.config import build, documented, flatten, load, to_mapping
 from oaxe.support.errors import UserError
 from oaxe.training.settings import Settings
 
-ROOT = Path(__file__).parents[2]
-SHIPPED = sorted(ROOT.glob("configs/**/*.yaml"))
 MINIMAL = {"run": "r", "data": {"folder": "d"}, "train": {"steps": 1}}
-
-
-def test_there_are_shipped_configurations() -> None:
-    assert len(SHIPPED) >= 4
-
-
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_shipped_configurations_load(path: Path) -> None:
-    settings = load(Settings, path)
-    first = path.read_text().splitlines()[0]
-    assert first == f"# oaxe train configs/{path.parent.name}/{path.name}"
-    assert settings.run == f"runs/{path.parent.name}/{path.stem}"
-
-
-@pytest.mark.parametrize(
-    ("page", "runs"), [("README.md", 2), ("docs/distillation.md", 6), ("docs/evaluation.md", 1)]
-)
-def test_documented_commands_load(page: str, runs: int) -> None:
-    """Each begins with what one before it, in the same place, leaves behind."""
-    text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", "")
-    found: list[str] = []
-    for line in re.findall(r"^oaxe train (.*)", text, re.MULTILINE):
-        path, *options = shlex.split(line, comments=True)
-        assert {*options[::2]} <= {"--set"}
-        settings = load(Settings, ROOT / path, options[1::2])
-        assert settings.train.init_from in (None, *found)
-        found.append(settings.run)
-    assert len({*found}) == runs
 
 
 def test_a_resolved_configuration_reads_back() -> None:

@@ -1,61 +1,25 @@
-"""``oaxe train`` and ``oaxe config``."""
-
-from pathlib import Path
-from typing import Annotated
+"""``oaxe train``."""
 
 import typer
 
-from oaxe.commands.options import Overrides
-from oaxe.support.errors import EXIT_INTERRUPTED, UserError
+from oaxe.commands.config import find_configuration
+from oaxe.commands.options import Configuration, Overrides
+from oaxe.support.errors import EXIT_INTERRUPTED
 
-config = typer.Typer(help="Look at and check configurations of `oaxe train`.", no_args_is_help=True)
 
+def train(configuration: Configuration, changes: Overrides = None) -> None:
+    """Train a model. The same command continues a run that was stopped.
 
-def train(
-    configuration: Annotated[Path, typer.Argument(help="YAML file; see `oaxe config show`.")],
-    changes: Overrides = None,
-) -> None:
-    """Train a model; the same command continues a run that was stopped.
-
-    On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe train config.yaml
+    On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe train NAME_OR_FILE
     """
     from oaxe.support.config import load
     from oaxe.support.console import new_console
     from oaxe.training.settings import Settings
 
-    settings = load(Settings, configuration, changes or [])
+    settings = load(Settings, find_configuration(configuration), changes or [])
 
     from oaxe.training.run import train
     from oaxe.training.trainer import INTERRUPTED
 
     if train(settings, new_console())["stopped"] == INTERRUPTED:
         raise typer.Exit(EXIT_INTERRUPTED)
-
-
-@config.command()
-def check(
-    configurations: Annotated[list[Path], typer.Argument(help="YAML files.")],
-    changes: Overrides = None,
-) -> None:
-    """Read configurations and report everything that is wrong with them."""
-    from oaxe.support.config import load
-    from oaxe.training.settings import Settings
-
-    wrong = 0
-    for path in configurations:
-        try:
-            load(Settings, path, changes or [])
-            typer.echo(f"{path}: fine")
-        except UserError as error:
-            wrong += 1
-            typer.echo(str(error), err=True)
-    raise typer.Exit(1 if wrong else 0)
-
-
-@config.command()
-def show() -> None:
-    """Print every setting with its default and meaning, as YAML to start from."""
-    from oaxe.support.config import documented
-    from oaxe.training.settings import Settings
-
-    typer.echo(documented(Settings), nl=False)

@@ -47,7 +47,10 @@ def plot_alignment(
     Returns:
         The figure; ``figure.savefig("alignment.png")`` writes it.
     """
-    from matplotlib.figure import Figure
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ImportError('oaxe.plot_alignment needs: pip install "oaxe[plot]"') from error
 
     if logits.dim() != 2 or target.dim() != 1 or len(logits) != len(target) or len(target) == 0:
         raise ValueError(

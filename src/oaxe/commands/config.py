@@ -1,0 +1,88 @@
+"""``oaxe config``, and the configurations that come with the package."""
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oaxe.commands.options import Overrides
+from oaxe.support.errors import UserError
+
+SHIPPED = Path(__file__).parents[1] / "configs"
+
+config = typer.Typer(help="List, show and check configurations.", no_args_is_help=True)
+
+
+def shipped() -> dict[str, Path]:
+    """Every configuration of the package: ``multi30k/oaxe`` and its file."""
+    paths = {path.relative_to(SHIPPED).with_suffix(""): path for path in SHIPPED.rglob("*.yaml")}
+    return {name.as_posix(): path for name, path in sorted(paths.items())}
+
+
+def find_configuration(name: str) -> Path:
+    """The file of a configuration that is given by name or by path."""
+    path, known = Path(name), shipped()
+    if path.is_file():
+        return path
+    if name in known:
+        return known[name]
+    close = get_close_matches(name.removeprefix("configs/").removesuffix(".yaml"), known, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise UserError(
+        f"there is no file {name} and no configuration of that name; {hint}"
+        "`oaxe config list` shows all names"
+    )
+
+
+@config.command("list")
+def list_configurations() -> None:
+    """Print the names of all configurations that `oaxe train` can run, with a sentence on each."""
+    found = shipped()
+    width = max(map(len, found))
+    for name, path in found.items():
+        _command, about, *_ = path.read_text(encoding="utf-8").splitlines()
+        typer.echo(f"{name:<{width}}  {about.removeprefix('# ')}")
+
+
+@config.command()
+def show(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME_OR_FILE]", help="A configuration to print. Default: all settings."
+        ),
+    ] = None,
+) -> None:
+    """Print a configuration, or every setting with its default and meaning."""
+    if name is not None:
+        typer.echo(find_configuration(name).read_text(encoding="utf-8"), nl=False)
+        return
+
+    from oaxe.support.config import documented
+    from oaxe.training.settings import Settings
+
+    typer.echo(documented(Settings), nl=False)
+
+
+@config.command()
+def check(
+    configurations: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME_OR_FILE...", help="Configurations by name, or YAML files."),
+    ],
+    changes: Overrides = None,
+) -> None:
+    """Read configurations and report everything that is wrong with them."""
+    from oaxe.support.config import load
+    from oaxe.training.settings import Settings
+
+    wrong = 0
+    for name in configurations:
+        try:
+            load(Settings, find_configuration(name), changes or [])
+            typer.echo(f"{name}: fine")
+        except UserError as error:
+            wrong += 1
+            typer.echo(str(error), err=True)
+    raise typer.Exit(1 if wrong else 0)
