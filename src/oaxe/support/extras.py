@@ -7,7 +7,9 @@ from oaxe.support.errors import UserError
 # As in pyproject.toml, by the names that Python imports.
 EXTRAS = {
     "toolkit": (
+        "filelock",
         "huggingface_hub",
+        "jinja2",
         "rich",
         "sacrebleu",
         "safetensors",
