@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from oaxe.commands.app import app
 from oaxe.commands.config import SHIPPED, find_configuration, shipped
-from oaxe.support.config import documented, load
 from oaxe.support.errors import UserError
-from oaxe.training.settings import Settings
+from oaxe.systems import built_in
+from oaxe.training.settings import documented_settings, load_settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +30,7 @@ def test_there_are_shipped_configurations() -> None:
 @pytest.mark.parametrize("name", shipped())
 def test_shipped_configurations_load(name: str) -> None:
     path = shipped()[name]
-    settings = load(Settings, path)
+    settings = load_settings(path)
     command, about, *_ = path.read_text().splitlines()
     assert command == f"# oaxe train {name}"
     assert re.fullmatch(r"# [A-Z].*\.", about)
@@ -39,7 +39,7 @@ def test_shipped_configurations_load(name: str) -> None:
 
 @pytest.mark.parametrize("name", shipped())
 def test_shipped_configurations_start_from_one_another(name: str) -> None:
-    start = load(Settings, shipped()[name]).train.init_from
+    start = load_settings(shipped()[name]).train.init_from
     assert start is None or start.removeprefix("runs/") in shipped()
 
 
@@ -80,7 +80,14 @@ def test_list() -> None:
 
 
 def test_show_prints_every_setting() -> None:
-    assert run("show") == documented(Settings)
+    assert run("show") == documented_settings("cmlm")
+    assert run("show", "--system", "ctc") == documented_settings("ctc")
+
+
+def test_lists_the_systems() -> None:
+    lines = run("systems").splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == built_in()
+    assert all("https://" in line for line in lines if line.startswith(" "))
 
 
 def test_show_prints_a_configuration() -> None:
@@ -109,7 +116,7 @@ def test_documented_commands_load(page: str, runs: int) -> None:
     for line in re.findall(r"^oaxe train (.*)", text, re.MULTILINE):
         name, *options = shlex.split(line, comments=True)
         assert {*options[::2]} <= {"--set"}
-        settings = load(Settings, find_configuration(name), options[1::2])
+        settings = load_settings(find_configuration(name), options[1::2])
         assert settings.train.init_from in (None, *found)
         found.append(settings.run)
     assert len({*found}) == runs

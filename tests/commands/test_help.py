@@ -1,5 +1,6 @@
 """Every option of every command says what it does and what its default is."""
 
+import dataclasses
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,8 @@ import typer.main
 
 from oaxe.commands.app import app
 from oaxe.commands.options import Decoding
+from oaxe.support.errors import UserError
+from oaxe.systems import built_in, find
 
 
 def parameters(command: Any, path: str = "oaxe") -> Iterator[tuple[str, Any]]:
@@ -57,3 +60,17 @@ def test_decoding_options_are_the_same_everywhere() -> None:
             for command in ("translate", "serve", "evaluate")
         }
         assert len(helps) == 1
+
+
+def test_flags_of_decoding_are_options_of_a_system() -> None:
+    known = {field.name for name in built_in() for field in dataclasses.fields(find(name).Decoding)}
+    given = Decoding(1, True, 2, 3, 0.5).given
+    assert len(given) == 5
+    assert set(given) <= known
+
+
+def test_any_option_of_decoding_can_be_set() -> None:
+    assert Decoding().given == {}
+    assert Decoding(beam=3, changes=["max_ratio=3", "beam=4"]).given == {"beam": 4, "max_ratio": 3}
+    with pytest.raises(UserError, match="--set wants KEY=VALUE, got 'max_ratio'"):
+        _ = Decoding(changes=["max_ratio"]).given

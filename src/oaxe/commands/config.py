@@ -1,13 +1,12 @@
 """``oaxe config``, and the configurations that come with the package."""
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from oaxe.commands.options import Overrides
-from oaxe.support.errors import UserError
+from oaxe.support.errors import UserError, did_you_mean
 
 SHIPPED = Path(__file__).parents[1] / "configs"
 
@@ -27,10 +26,9 @@ def find_configuration(name: str) -> Path:
         return path
     if name in known:
         return known[name]
-    close = get_close_matches(name.removeprefix("configs/").removesuffix(".yaml"), known, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
+    hint = did_you_mean(name.removeprefix("configs/").removesuffix(".yaml"), known)
     raise UserError(
-        f"there is no file {name} and no configuration of that name; {hint}"
+        f"there is no file {name} and no configuration of that name{hint or ';'} "
         "`oaxe config list` shows all names"
     )
 
@@ -53,16 +51,33 @@ def show(
             metavar="[NAME_OR_FILE]", help="A configuration to print. Default: all settings."
         ),
     ] = None,
+    system: Annotated[
+        str,
+        typer.Option(
+            metavar="SYSTEM",
+            help="Whose settings to print: a name (`oaxe config systems`), or a module of yours.",
+        ),
+    ] = "cmlm",
 ) -> None:
-    """Print a configuration, or every setting with its default and meaning."""
+    """Print a configuration, or every setting of a system with its default and meaning."""
     if name is not None:
         typer.echo(find_configuration(name).read_text(encoding="utf-8"), nl=False)
         return
 
-    from oaxe.support.config import documented
-    from oaxe.training.settings import Settings
+    from oaxe.training.settings import documented_settings
 
-    typer.echo(documented(Settings), nl=False)
+    typer.echo(documented_settings(system), nl=False)
+
+
+@config.command()
+def systems() -> None:
+    """Print the names of all systems, what they are and the papers that proposed them."""
+    from oaxe.systems import built_in, find
+
+    for name in built_in():
+        module = find(name)
+        about = (module.__doc__ or "").partition("\n")[0]
+        typer.echo(f"{name:<16} {about}\n{'':<16} {module.PAPER.title}, {module.PAPER.url}")
 
 
 @config.command()
@@ -74,13 +89,12 @@ def check(
     changes: Overrides = None,
 ) -> None:
     """Read configurations and report everything that is wrong with them."""
-    from oaxe.support.config import load
-    from oaxe.training.settings import Settings
+    from oaxe.training.settings import load_settings
 
     wrong = 0
     for name in configurations:
         try:
-            load(Settings, find_configuration(name), changes or [])
+            load_settings(find_configuration(name), changes or [])
             typer.echo(f"{name}: fine")
         except UserError as error:
             wrong += 1

@@ -151,6 +151,7 @@ def evaluate(
         bf16=decoding.bf16,
         batch_tokens=decoding.batch_tokens,
         decoding=decoding.given,
+        systems=decoding.systems or (),
     )
     gold = read_gold(
         references=ref or (),

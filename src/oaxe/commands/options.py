@@ -2,14 +2,14 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-MOST_LENGTH_PENALTY = 10.0  # with more, scores are too small to be told apart
+SAVED = "Default: as the model was saved."
 
 Configuration = Annotated[
     str,
@@ -43,6 +43,15 @@ Device = Annotated[
     str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda if there is a GPU, or cpu.")
 ]
 Bf16 = Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16. Default: float32.")]
+Systems = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--system",
+        metavar="MODULE",
+        help="Module with a system of your own that the model needs: a model alone never causes "
+        "an import. Can be repeated.",
+    ),
+]
 JsonPath = Annotated[
     Path | None,
     typer.Option(
@@ -55,60 +64,72 @@ JsonPath = Annotated[
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a model decodes; what is not given is as the model's own settings say."""
+    """How a model decodes. Those of its options that are not given stay as it was saved.
+
+    The options that most systems share have flags of their own; ``--set`` reaches all others.
+    """
 
     length_candidates: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Lengths tried for each sentence, for one-pass models; 1 is fastest. "
-            "Default: as the model was saved.",
+            help="Lengths tried for each sentence, for one-pass models; 1 is fastest. " + SAVED,
         ),
     ] = None
     deduplicate: Annotated[
         bool | None,
-        typer.Option(
-            help="Collapse equal neighbouring subwords, for one-pass models. "
-            "Default: as the model was saved."
-        ),
+        typer.Option(help="Collapse equal neighbouring subwords, for one-pass models. " + SAVED),
     ] = None
     refine_steps: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Passes of the decoder, for one-pass models; above 1 is mask-predict. "
-            "Default: as the model was saved.",
+            help="Passes of the decoder, for one-pass models; above 1 is mask-predict. " + SAVED,
         ),
     ] = None
     beam: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="Beam width, for autoregressive models; 1 is greedy search. "
-            "Default: as the model was saved.",
+            min=1, help="Beam width, for autoregressive models; 1 is greedy search. " + SAVED
         ),
     ] = None
     length_penalty: Annotated[
         float | None,
         typer.Option(
             min=0,
-            help="Hypotheses are ranked by log-probability over length to this power. "
-            "Default: as the model was saved.",
+            help="Hypotheses are ranked by log-probability over length to this power. " + SAVED,
         ),
     ] = None
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change any other option of decoding, such as max_ratio=3; "
+            "`oaxe config show --system NAME` has them. Can be repeated.",
+        ),
+    ] = None
+    systems: Systems = None
     batch_tokens: BatchTokens = 16_384
     device: Device = None
     bf16: Bf16 = False
 
     @property
     def given(self) -> dict[str, Any]:
-        """The options of decoding that are on the command line."""
-        others = ("batch_tokens", "device", "bf16")
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if value is not None and name not in others
+        """The options of the system's decoding that are on the command line."""
+        from oaxe.support.config import override
+
+        flags = {
+            "length_candidates": self.length_candidates,
+            "deduplicate": self.deduplicate,
+            "refine_steps": self.refine_steps,
+            "beam": self.beam,
+            "length_penalty": self.length_penalty,
         }
+        found = {name: value for name, value in flags.items() if value is not None}
+        for change in self.changes or ():
+            override(found, change)
+        return found
 
 
 def with_decoding(command: Callable[..., None]) -> Callable[..., None]:

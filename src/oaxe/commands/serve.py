@@ -23,12 +23,12 @@ def serve(
     Requests that arrive while a batch is translated form the next batch. There is no encryption
     and no password: put a web server in front on any machine but your own.
     """
-    from oaxe.decoding.lines import load_translator
     from oaxe.serving.server import serve
     from oaxe.support.console import new_console
+    from oaxe.training.run import load_translator
 
     serve(
-        load_translator(model, decoding.device),
+        load_translator(model, decoding.device, decoding.systems or ()),
         name=model,
         host=host,
         port=port,

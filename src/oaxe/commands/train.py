@@ -12,11 +12,10 @@ def train(configuration: Configuration, changes: Overrides = None) -> None:
 
     On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe train NAME_OR_FILE
     """
-    from oaxe.support.config import load
     from oaxe.support.console import new_console
-    from oaxe.training.settings import Settings
+    from oaxe.training.settings import load_settings
 
-    settings = load(Settings, find_configuration(configuration), changes or [])
+    settings = load_settings(find_configuration(configuration), changes or [])
 
     from oaxe.training.run import train
     from oaxe.training.trainer import INTERRUPTED

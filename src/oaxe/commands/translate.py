@@ -30,10 +30,11 @@ def translate(
     """Translate a file, standard input, or what you type."""
     import sys
 
-    from oaxe.decoding.lines import load_translator, talk, translate_file
+    from oaxe.decoding.lines import talk, translate_file
     from oaxe.support.console import new_console
+    from oaxe.training.run import load_translator
 
-    translator = load_translator(model, decoding.device)
+    translator = load_translator(model, decoding.device, decoding.systems or ())
     if source is None and sys.stdin.isatty() and output is None and not json:
         talk(translator, new_console(), **decoding.given)
     else:

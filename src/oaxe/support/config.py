@@ -5,7 +5,8 @@ reported together, each with the nearest valid name.
 """
 
 import dataclasses
-import difflib
+import math
+import operator
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +15,22 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
-from oaxe.support.errors import UserError
+from oaxe.support.errors import UserError, did_you_mean, nearest
 
 T = TypeVar("T")
 
 
-def option(default: Any, help: str) -> Any:
-    """A dataclass field with a default and one sentence of help."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def option(
+    default: Any,
+    help: str,
+    *,
+    at_least: float = 0,
+    at_most: float = math.inf,
+    below: float = math.inf,
+) -> Any:
+    """A dataclass field with a default, one sentence of help, and bounds if it is a number."""
+    bounds = {"at least": at_least, "at most": at_most, "below": below}
+    return dataclasses.field(default=default, metadata={"help": help, "bounds": bounds})
 
 
 def required(help: str) -> Any:
@@ -73,8 +82,8 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise UserError(
             f"{path} must hold sections of `key: value`, not a {type(content).__name__}"
         )
-    for override in overrides:
-        _override(content, override)
+    for change in overrides:
+        override(content, change)
     return content
 
 
@@ -170,12 +179,11 @@ def _settings_class(sections: Mapping[str, Any]) -> type[Any]:
     return dataclasses.make_dataclass("Sections", fields, frozen=True, kw_only=True)
 
 
-def _override(content: dict[str, Any], override: str) -> None:
-    name, equals, text = override.partition("=")
+def override(content: dict[str, Any], change: str) -> None:
+    """Change one value of a content by ``section.key=value``, as ``--set`` gives it."""
+    name, equals, text = change.partition("=")
     if not equals or not name:
-        raise UserError(
-            f"--set wants section.key=value, got {override!r}; for example optim.lr=1e-4"
-        )
+        raise UserError(f"--set wants KEY=VALUE, got {change!r}; for example optim.lr=1e-4")
     *sections, key = name.strip().split(".")
     for section in sections:
         inside = content.get(section)
@@ -184,13 +192,13 @@ def _override(content: dict[str, Any], override: str) -> None:
         elif isinstance(inside, str):  # perhaps a choice: `loss: oaxe`
             inside = {"name": inside}
         elif not isinstance(inside, dict):
-            raise UserError(f"--set {override}: {section} is a value, not a section")
+            raise UserError(f"--set {change}: {section} is a value, not a section")
         content[section] = inside
         content = inside
     try:
         content[key] = yaml.safe_load(text)
     except yaml.YAMLError:
-        raise UserError(f"--set {override}: {text!r} is not a YAML value") from None
+        raise UserError(f"--set {change}: {text!r} is not a YAML value") from None
 
 
 def _is_section(hint: Any) -> bool:
@@ -210,10 +218,9 @@ def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any
     names = [field.name for field, _ in fields]
     for key in content:
         if key not in names:
-            close = difflib.get_close_matches(str(key), names, n=1)
             known = f"; known: {', '.join(names)}" if names else "; there are none here"
-            hint = f"; did you mean {path}{close[0]}?" if close else known
-            problems.append(f"{path}{key} is not an option{hint}")
+            close = did_you_mean(str(key), names, path)
+            problems.append(f"{path}{key} is not an option{close or known}")
     values: dict[str, Any] = {}
     before = len(problems)
     for field, hint in fields:
@@ -225,6 +232,7 @@ def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any
             values[field.name] = _build(hint, {} if given is None else given, name + ".", problems)
         elif field.name in content and given != "???":
             values[field.name] = _convert(hint, given, name, problems)
+            _check_bounds(field, values[field.name], name, problems)
         elif field.default is dataclasses.MISSING:
             problems.append(f"{name} is missing: {field.metadata['help']}")
     if len(problems) > before:
@@ -247,11 +255,11 @@ def _build_choice(
     if not known:
         where = f"{path}.name" if isinstance(given, Mapping) else path
         names = ", ".join(alternatives)
-        close = difflib.get_close_matches(str(name), alternatives, n=1)
-        problems.append(f"{where} must be one of {names}, got {name!r}{_did_you_mean(close)}")
-        if not close:
+        hint = did_you_mean(str(name), alternatives)
+        problems.append(f"{where} must be one of {names}, got {name!r}{hint}")
+        name = nearest(str(name), alternatives)  # its options are checked too
+        if name is None:
             return None
-        name = close[0]  # whose options are checked too, so that all is reported at once
     kind = alternatives[name]
     for key in [key for key in options if key not in kind.__dataclass_fields__]:
         owners = [
@@ -264,8 +272,19 @@ def _build_choice(
     return Choice(name, built) if known else None
 
 
-def _did_you_mean(close: Sequence[str]) -> str:
-    return f"; did you mean {close[0]}?" if close else ""
+def _check_bounds(
+    field: dataclasses.Field[Any], value: Any, name: str, problems: list[str]
+) -> None:
+    """Reports the first bound that the number, or one of several, is beyond; nan is beyond all."""
+    bounds = field.metadata.get("bounds", {})
+    holds = {"at least": operator.ge, "at most": operator.le, "below": operator.lt}
+    for number in value if isinstance(value, tuple) else [value]:
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            broken = (kind for kind, bound in bounds.items() if not holds[kind](number, bound))
+            if kind := next(broken, None):
+                shown = list(value) if isinstance(value, tuple) else value
+                problems.append(f"{name} must be {kind} {bounds[kind]:g}, got {shown}")
+                return
 
 
 def _convert(hint: Any, value: Any, name: str, problems: list[str]) -> Any:
@@ -279,9 +298,9 @@ def _convert(hint: Any, value: Any, name: str, problems: list[str]) -> Any:
     if origin is Literal:
         if value in choices:
             return value
-        close = difflib.get_close_matches(str(value), map(str, choices), n=1)
-        names = ", ".join(map(str, choices))
-        problems.append(f"{name} must be one of {names}, got {value!r}{_did_you_mean(close)}")
+        names = [str(choice) for choice in choices]
+        close = did_you_mean(str(value), names)
+        problems.append(f"{name} must be one of {', '.join(names)}, got {value!r}{close}")
         return None
     if isinstance(value, Mapping):
         problems.append(f"{name} is a value, not a section; got {value!r}")
