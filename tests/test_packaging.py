@@ -101,27 +101,8 @@ def test_translator_without_the_toolkit(missing: str) -> None:
     result = run_without((missing,), "import oaxe\noaxe.Translator")
     assert result.returncode == 1
     last = result.stderr.splitlines()[-1]
-    assert last == 'ImportError: oaxe.Translator needs: pip install "oaxe[toolkit]"'
-
-
-def test_plots_without_matplotlib() -> None:
-    code = "import oaxe, torch\noaxe.plot_alignment(torch.zeros(1, 2), torch.zeros(1), str)"
-    result = run_without(("matplotlib",), code)
-    assert result.returncode == 1
-    last = result.stderr.splitlines()[-1]
-    assert last == 'ImportError: oaxe.plot_alignment needs: pip install "oaxe[plot]"'
-
-
-def test_losses_without_any_extra() -> None:
-    optional = tuple(name for modules in EXTRAS.values() for name in modules)
-    code = (
-        "import oaxe, torch\n"
-        "logits = torch.randn(2, 5, 9, requires_grad=True)\n"
-        "oaxe.oaxe_loss(logits, torch.arange(10).view(2, 5) % 9).backward()\n"
-        "print(logits.grad.isfinite().all().item())"
-    )
-    result = run_without(optional, code)
-    assert (result.stdout, result.stderr) == ("True\n", "")
+    needs = f'oaxe.Translator needs {missing}: pip install "oaxe[toolkit]"'
+    assert last == f"ImportError: {needs}"
 
 
 def test_other_missing_modules_are_no_extra() -> None:
