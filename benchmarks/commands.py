@@ -1,11 +1,10 @@
 """The commands of the benchmarks."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from oaxe.commands.options import Bf16, Device, JsonPath, Overrides
+from oaxe.commands.options import Bf16, Configuration, Device, JsonPath, Overrides
 from oaxe.support.files import check_output
 
 bench = typer.Typer(
@@ -112,7 +111,7 @@ def decode(
     check_output(json)
 
     from benchmarks.decoding import run
-    from oaxe.decoding.lines import usable_device
+    from oaxe.support.devices import usable_device
 
     run(
         size=size,
@@ -130,7 +129,7 @@ def decode(
 
 @bench.command()
 def training(
-    configuration: Annotated[Path, typer.Argument(help="YAML file of `oaxe train`.")],
+    configuration: Configuration,
     changes: Overrides = None,
     updates: Annotated[int, typer.Option(min=1, help="Timed updates of each loop.")] = 50,
     json: JsonPath = None,
@@ -141,7 +140,8 @@ def training(
     check_output(json)
 
     from benchmarks.training import run
-    from oaxe.support.config import load
-    from oaxe.training.settings import Settings
+    from oaxe.commands.config import find_configuration
+    from oaxe.training.settings import load_settings
 
-    run(load(Settings, configuration, changes or []), updates, json, new_console())
+    settings = load_settings(find_configuration(configuration), changes or [])
+    run(settings, updates, json, new_console())

@@ -60,6 +60,7 @@ class Options:
     bf16: bool = False
     batch_tokens: int = 16_384
     decoding: Mapping[str, Option] = field(default_factory=dict)
+    systems: Sequence[str] = ()  # modules of the user's own that the models need
 
 
 def evaluate(
@@ -84,10 +85,10 @@ def evaluate(
         raise UserError(f"--baseline {baseline} is none of the systems: {', '.join(paths)}")
     if models and gold.sources is None:
         raise UserError("--model needs text to translate: give --source, --data or --multiref")
-    lm = None if options.lm is None else load_lm(options.lm, options.device)
+    lm = None if options.lm is None else load_lm(options.lm, options.device, options.systems)
     given = list(paths.items())
     translators = {
-        name: load_model(path, options.device, options.decoding)
+        name: load_model(path, options.device, options.decoding, options.systems)
         for name, path in given[len(hypotheses) :]
     }
     into = {translator.languages[1] for translator in translators.values()} - {""}
@@ -133,8 +134,8 @@ def evaluate(
     return (found[baseline] if len(found) == 1 else {}) | report, systems
 
 
-def load_lm(model: str, device: str | None) -> Translator:
-    lm = load_translator(model, device)
+def load_lm(model: str, device: str | None, systems: Sequence[str] = ()) -> Translator:
+    lm = load_translator(model, device, systems)
     if lm.system.translates:
         raise UserError(
             f"--lm {model} is a translator ({lm.system.name}), not a language model; train one on "

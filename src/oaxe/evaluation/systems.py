@@ -1,7 +1,7 @@
 """The systems that are compared: files of translations, and models that translate now."""
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,9 +65,11 @@ def read_system(name: str, path: Path, gold: Gold) -> System:
     return System(name, str(path), raw, without, unit(gold.language), deduplicates=False)
 
 
-def load_model(model: str, device: str | None, options: Mapping[str, Option]) -> Translator:
+def load_model(
+    model: str, device: str | None, options: Mapping[str, Option], systems: Collection[str] = ()
+) -> Translator:
     """A translator that decodes with those of the options that its system has."""
-    translator = load_translator(model, device)
+    translator = load_translator(model, device, systems)
     if not translator.system.translates:
         raise UserError(f"--model {model} is a language model, which cannot translate; see --lm")
     mine = {name: value for name, value in options.items() if name in translator.decoding}
