@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from oaxe.evaluation.evaluate import Options, evaluate
-from oaxe.evaluation.references import References
 from oaxe.evaluation.page import report_page
+from oaxe.evaluation.references import References
 from reproduction.synthetic.report import write_report
-from tests.evaluation.test_evaluate import write
+from tests.evaluation.samples import write
 from tests.reproduction.test_report import failed_result, full_result, interrupted_result
 
 CHROMIUM = shutil.which("chromium")

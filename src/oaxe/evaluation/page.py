@@ -20,12 +20,12 @@ def report_page(report: Report) -> str:
     return render(
         "evaluation.html",
         title=f"Evaluation of {', '.join(report['systems'])}",
+        report=report,
         summary=summary(report),
-        notes=report["notes"],
         tables=all_tables(report),
         decodings=decodings(report),
         chart=Markup(_by_length(report)),
-        method=_method(report),
+        signatures=signatures(report),
         **_examples(report),
     )
 
@@ -104,26 +104,3 @@ def _rows(example: Mapping[str, Any], language: str) -> list[tuple[str, list[tup
         if absent := min((missing(output, reference) for reference in references), key=len):
             rows.append(("missing", [(word, "missing") for word in absent]))
     return rows
-
-
-def _method(report: Report) -> list[str]:
-    environment = report["environment"]
-    files = [
-        f"{name} (crc32 {sums['crc32']})" if sums else f"{name} (a pipe)"
-        for name, sums in report["inputs"].items()
-    ]
-    models = [
-        f"{name}: {entry['given']} (crc32 {entry['model']['crc32']})"
-        for name, entry in report["systems"].items()
-        if entry["model"]
-    ]
-    return [
-        *signatures(report),
-        f"Repetition: percent of {report['unit']} that equal the one before, in the output before "
-        "de-duplication. NCM: mean negative log-probability of a position, under the model itself. "
-        "Perplexity: of the de-duplicated output, under a language model.",
-        "Files: " + ", ".join(files),
-        *(["Models: " + ", ".join(models)] if models else []),
-        f"oaxe {environment['oaxe']}, torch {environment['torch']}, {environment['device']}, "
-        f"{environment['threads']} threads, {environment['time']}",
-    ]

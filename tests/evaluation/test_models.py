@@ -1,0 +1,156 @@
+"""Models in `oaxe evaluate`: translated, decoded as told, described in the report."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from oaxe.decoding.translator import OPTIONS, Translator
+from oaxe.evaluation.models import decodings, weights_checksum
+from oaxe.evaluation.repetition import repeated_percent
+from oaxe.support.errors import UserError
+from oaxe.text.subwords import Subwords
+from tests.evaluation.samples import SOURCES, load, run_models, translator
+
+
+def test_report_on_models(folder: Path, tmp_path: Path) -> None:
+    kinds = ("nat", "at", "ctc")
+    shown = run_models(
+        folder,
+        *(word for kind in kinds for word in ("--model", f"{kind.upper()}={folder}/{kind}")),
+        *("--lm", f"{folder}/lm", "--speed", "--speed-sentences", "3", "--out", str(tmp_path)),
+        *("--trials", "20", "--baseline", "AT", "--beam", "2", "--length-candidates", "3"),
+    )
+    report = load(tmp_path / "scores.json")
+    assert list(report["systems"]) == ["NAT", "AT", "CTC"]
+    for kind in kinds:
+        found = report["systems"][kind.upper()]
+        assert found["fluency"]["perplexity"] > 1
+        assert found["repetition_of_subwords"] >= 0
+        assert found["speed"]["latency_ms"]["sentences"] == 3
+        assert found["speed"]["device"] == "cpu"
+        assert found["model"]["kind"] == kind
+        ours = Translator.from_pretrained(folder / kind)
+        assert found["model"]["crc32"] == weights_checksum(ours)
+        how: dict[str, Any] = {"nat": {"length_candidates": 3}, "at": {"beam": 2}, "ctc": {}}
+        expected = ours.translate(SOURCES, **how[kind])
+        assert (tmp_path / f"{kind.upper()}.hyp.txt").read_text().split("\n")[:-1] == expected
+    assert report["systems"]["AT"]["speed"]["speed_up"] == {"latency": 1, "throughput": 1}
+    assert report["gold"]["fluency"]["perplexity"] > 1
+    assert report["systems"]["NAT"]["ncm"] > 0
+    assert report["systems"]["AT"]["ncm"] is report["systems"]["CTC"]["ncm"] is None
+    assert len(report["notes"]) == 2
+    assert "AT has no NCM: it chooses word by word" in shown.replace("\n", " ")
+    said = "NAT: 3 lengths, repeats removed; AT: beam 2; CTC: repeats and blanks removed"
+    assert f"Decoding: {said}\n" in shown
+    assert f"Decoding: {said}</p>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_note_on_options_without_effect(folder: Path) -> None:
+    models = [f"--model={folder}/{kind}" for kind in ("nat", "ctc")]
+    no_effect = "no effect, since no model here decodes with it"
+    assert no_effect not in run_models(folder, *models, "--length-penalty", "2").replace("\n", " ")
+    shown = run_models(folder, models[1], "--length-penalty", "2", "--beam", "2").replace("\n", " ")
+    assert f"--beam, --length-penalty: {no_effect}" in shown
+
+
+def test_decoding_in_words() -> None:
+    def model(kind: str, **options: bool | int | float) -> dict[str, Any]:
+        return {"model": {"kind": kind, "decoding": {**OPTIONS[kind], **options}}}
+
+    systems = {
+        "teacher": model("at", beam=1, max_ratio=3.0),
+        "XE": model("nat"),
+        "file": {"model": None},
+        "OaXE": model("nat"),
+        "AXE": model("nat", length_candidates=1, deduplicate=False, remove_blanks=True),
+        "refined": model("nat", refine_steps=4),
+    }
+    assert decodings({"systems": systems}) == [
+        "Decoding: teacher: beam 1 (greedy), length ratio up to 3.0; "
+        "XE, OaXE: 5 lengths, repeats removed; "
+        "AXE: 1 length, repeats kept, blanks removed; refined: 5 lengths, repeats removed, 4 passes"
+    ]
+    assert decodings({"systems": {"file": {"model": None}}}) == []
+
+
+def test_warns_of_a_model_of_another_language(folder: Path) -> None:
+    model = "--model", f"{folder}/at", "--trials", "5", "--lang"
+    warning = "warning: at translates into en, references are de"
+    assert warning in run_models(folder, *model, "de").replace("\n", " ")
+    assert "warning" not in run_models(folder, *model, "en")
+
+
+def test_language_of_the_model_is_the_default(
+    folder: Path, subwords: Subwords, tmp_path: Path
+) -> None:
+    into_japanese = translator(subwords, "nat")
+    into_japanese.languages = "en", "ja"
+    into_japanese.save_pretrained(tmp_path / "model")
+    json_path = str(tmp_path / "s.json")
+    for given, expected in (([], "ja"), (["--lang", "en"], "en")):
+        run_models(folder, "--model", str(tmp_path / "model"), "--json", json_path, *given)
+        assert load(tmp_path / "s.json")["language"] == expected
+
+
+def test_files_beside_models(folder: Path, tmp_path: Path) -> None:
+    """A file has no NCM and no speed."""
+    run_models(
+        folder,
+        *("--hyp", f"file={folder}/reference.txt", "--model", f"{folder}/nat", "--speed"),
+        *("--speed-sentences", "1", "--trials", "20", "--json", str(tmp_path / "s.json")),
+    )
+    report = load(tmp_path / "s.json")
+    file, model = (report["systems"][name] for name in ("file", "nat"))
+    assert file["bleu"]["score"] == pytest.approx(100)
+    assert (file["ncm"], file["speed"], file["repetition_of_subwords"]) == (None, None, None)
+    assert model["speed"]["speed_up"] is None  # the baseline is the file
+    assert report["notes"] == ["file has no speed: it is a file"]
+
+
+def test_deduplication_equals_that_of_the_translator(
+    folder: Path, subwords: Subwords, tmp_path: Path
+) -> None:
+    run_models(folder, "--model", f"{folder}/nat", "--json", str(tmp_path / "s.json"))
+    found = load(tmp_path / "s.json")
+    ours = Translator.from_pretrained(folder / "nat")
+    both = {flag: ours.translate_scored(SOURCES, deduplicate=flag) for flag in (True, False)}
+    texts = {flag: [best[0].text for best in both[flag]] for flag in both}
+    assert texts[True] != texts[False]
+    assert found["deduplication"]["unit"] == "subwords"
+    assert found["deduplication"]["is_scored"] is True
+    assert found["deduplication"]["bleu_with"] == found["bleu"]["score"]
+    shown = {example["line"]: example["outputs"]["nat"] for example in found["examples"]}
+    assert [shown[line] for line in range(1, 7)] == texts[True]
+    tokens = [best[0].tokens for best in both[False]]
+    removed = sum(len(best[0].tokens) for best in both[False]) - sum(
+        len(best[0].tokens) for best in both[True]
+    )
+    assert removed > 0
+    assert found["repetition_of_subwords"] == pytest.approx(100 * removed / sum(map(len, tokens)))
+    assert found["repetition"] == repeated_percent(text.split() for text in texts[False])
+    assert subwords.decode(tokens) == texts[False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "{0}/lm"], "language model, which cannot translate"),
+        (["--model", "{0}/nat", "--lm", "{0}/at"], "/at is a translator of kind at, not a lang"),
+        (["--model", "{0}/nat", "--model", "b/nat"], "two outputs are called nat"),
+        (["--model", "{0}/nat", "--baseline", "x"], "--baseline x is not among the outputs: nat"),
+    ],
+)
+def test_rejects_wrong_arguments(folder: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        run_models(folder, *(argument.format(folder) for argument in arguments))
+
+
+def test_checksum_of_weights(subwords: Subwords) -> None:
+    ours = translator(subwords, "nat")
+    before = weights_checksum(ours)
+    assert weights_checksum(ours) == before
+    with torch.no_grad():
+        ours.model.tokens.weight[0, 0] += 1
+    assert weights_checksum(ours) != before
