@@ -55,7 +55,7 @@ def translate(
     """Translate once, with repeats; they are removed afterwards, as decoding does it."""
     keep_all: dict[str, Option] = {"deduplicate": False} if translator.kind == "nat" else {}
     found = translator.translate_scored(
-        references.sources or [], batch_tokens=batch_tokens, bf16=bf16, **keep_all
+        references.sources or [], batch_tokens=batch_tokens, bf16=bf16, first_line=1, **keep_all
     )
     best = [translations[0] for translations in found]
     return Output(
