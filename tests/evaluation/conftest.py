@@ -17,11 +17,11 @@ def subwords(tmp_path_factory: pytest.TempPathFactory) -> Subwords:
 
 @pytest.fixture(scope="package")
 def folder(subwords: Subwords, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One model of each kind, source.txt and reference.txt."""
+    """One model of each system, source.txt and reference.txt."""
     torch.manual_seed(1)
     folder = tmp_path_factory.mktemp("models")
-    for kind in ("nat", "at", "ctc", "lm"):
-        translator(subwords, kind).save_pretrained(folder / kind)
+    for system in ("cmlm", "transformer", "ctc", "language_model"):
+        translator(subwords, system).save_pretrained(folder / system)
     write(folder / "source.txt", SOURCES)
     write(folder / "reference.txt", [line or "rain" for line in SOURCES[::-1]])
     return folder

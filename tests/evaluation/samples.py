@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from typer.testing import CliRunner
 
 from oaxe.commands.app import app
 from oaxe.decoding.translator import Translator
 from oaxe.evaluation.references import References
+from oaxe.model.transformer import Size
+from oaxe.systems import build, find
 from oaxe.text.subwords import Subwords
-from tests.model.test_model import micro
 
 VOCABULARY = "the a dog cat boat runs sleeps over under green red field water and then"
 WORDS = VOCABULARY.split()
@@ -97,11 +99,20 @@ def run_models(folder: Path, *arguments: str | Path) -> str:
     return run(*given, *arguments, "--device", "cpu")
 
 
-def translator(subwords: Subwords, kind: str, **options: Any) -> Translator:
-    """A small model of random weights."""
-    if kind == "lm":
-        kind, options = "at", {"encoder_layers": 0, **options}
-    model = micro(kind, "pre", vocab_size=subwords.vocab_size, **{"max_length": 40, **options})
+def translator(subwords: Subwords, system: str, max_length: int = 40) -> Translator:
+    """A small model of random weights, large enough for words to differ."""
+    architecture = {
+        **Size(dim=32, ffn=64, heads=4, encoder_layers=2, decoder_layers=2),
+        "vocab_size": subwords.vocab_size,
+        "max_length": max_length,
+        "norm": "pre",
+    }
+    model = build(system, architecture, find(system).Options())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            scale = 0.1 if parameter.dim() == 1 else 0.2
+            scale = {"tokens": 0.7, "target_positions": 2.0}.get(name.split(".")[1], scale)
+            parameter.add_(torch.randn_like(parameter), alpha=scale)
     return Translator(model, subwords, languages=("en", "en"))
 
 

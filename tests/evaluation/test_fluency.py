@@ -21,15 +21,15 @@ from tests.runs import make_data, metrics, settings_of, train_on_ranks, train_sm
 def next_log_probability(model: Translator, prefix: Sequence[int], token: int) -> float:
     """One word after a prefix, by a pass of its own over the whole prefix."""
     with torch.no_grad():
-        encoded = model.model.encode(torch.tensor([[EOS]]))
-        inputs = torch.tensor([[BOS, *prefix]])
-        logits = model.model.logits(model.model.decode(inputs, inputs > 0, encoded))
+        transformer, inputs = model.system.transformer, torch.tensor([[BOS, *prefix]])
+        encoded = transformer.encode(torch.tensor([[EOS]]))
+        logits = transformer.logits(transformer.decode(inputs, inputs > 0, encoded))
     return float(logits[0, -1].double().log_softmax(-1)[token])
 
 
 def test_perplexity_word_by_word(folder: Path) -> None:
-    lm = Translator.from_pretrained(folder / "lm")
-    assert lm.kind == "lm"
+    lm = Translator.from_pretrained(folder / "language_model")
+    assert not lm.system.translates
     texts = ["the dog runs", "a boat", "", "the green green field"]
     expected = []
     for tokens in lm.subwords.encode(texts):
@@ -48,7 +48,7 @@ def test_perplexity_word_by_word(folder: Path) -> None:
 
 
 def test_perplexity_cuts_long_sentences(subwords: Subwords) -> None:
-    lm = translator(subwords, "lm", max_length=4)
+    lm = translator(subwords, "language_model", max_length=4)
     (tokens,) = subwords.encode([SOURCES[0]])
     start = subwords.decode([tokens[:4]])[0]
     found, short = (perplexity(lm, [text], "en") for text in (SOURCES[0], start))
@@ -62,7 +62,7 @@ def test_perplexity_cuts_long_sentences(subwords: Subwords) -> None:
 def test_train_a_language_model(tmp_path: Path) -> None:
     """Trained like any other, chosen by the probability of held-out text; it does not translate."""
     data = make_data(tmp_path / "digits")
-    changes = {"model__kind": "lm", "train__steps": 40, "validation__every": 10}
+    changes = {"model__system": "language_model", "train__steps": 40, "validation__every": 10}
     result, printed = train_small(settings_of(data, tmp_path / "lm", **changes))
     validations = [r for r in metrics(tmp_path / "lm") if r["what"] == "valid"]
     scores = [record["log_probability"] for record in validations]
@@ -97,7 +97,7 @@ def test_train_a_language_model(tmp_path: Path) -> None:
 def test_language_model_on_two_ranks(tmp_path: Path) -> None:
     data = make_data(tmp_path / "digits", valid=7)
     changes = {
-        "model__kind": "lm",
+        "model__system": "language_model",
         "train__steps": 4,
         "validation__every": 2,
         "model__dropout": 0.0,

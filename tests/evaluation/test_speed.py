@@ -19,14 +19,14 @@ def test_latency_and_throughput(monkeypatch: pytest.MonkeyPatch, subwords: Subwo
 
         def __init__(self, name: str, seconds: float) -> None:
             self.name, self.seconds = name, seconds
-            self.model, self.decoding, self.cuda_graphs = real.model, real.decoding, False
+            self.system, self.decoding, self.cuda_graphs = real.system, real.decoding, False
 
         def translate(self, lines: Sequence[str], **_: Any) -> list[str]:
             calls[self.name].append(len(lines))
             now[0] += sum(self.seconds * (10 if line == "late" else 1) for line in lines)
             return list(lines)
 
-    real = translator(subwords, "nat")
+    real = translator(subwords, "cmlm")
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
     lines = ["a"] * 18 + ["late", "a"] + [" "]
     timed = {"slow": Timed("slow", 0.03), "fast": Timed("fast", 0.002)}

@@ -21,6 +21,7 @@ from rich.console import Console
 from oaxe.serving.batcher import Batcher
 from oaxe.serving.server import MAX_BYTES, MAX_SENTENCES, RefusedError, Server, refuse_long, serve
 from oaxe.support.errors import UserError
+from oaxe.systems import ctc
 from tests.runs import make_data, settings_of, train_small
 
 
@@ -131,7 +132,7 @@ def test_times_out_when_the_client_stops_sending(
 
 def test_rejects_long_sentences() -> None:
     translator = mock.Mock()
-    translator.model.max_length = 3
+    translator.system.max_length = 3
     translator.subwords.encode = lambda lines: [line.split() for line in lines]
     refuse_long(translator, ["a b c", "  "])
     with pytest.raises(RefusedError, match=r"sentence 1 .* has 4 subwords, the model reads 3"):
@@ -139,7 +140,7 @@ def test_rejects_long_sentences() -> None:
 
 
 def test_rejects_a_used_port(server: Server) -> None:
-    translator = mock.Mock(kind="ctc", decoding={}, languages=("", ""))
+    translator = mock.Mock(languages=("", ""), **{"decoding_with.return_value": ctc.Decoding()})
     with pytest.raises(UserError, match="choose others with --host and --port"):
         serve(
             translator,

@@ -12,7 +12,7 @@ from oaxe.evaluation.bleu import LENGTHS, bleu, bleu_by_length, single_reference
 from oaxe.evaluation.chrf import chrf
 from oaxe.evaluation.examples import examples
 from oaxe.evaluation.fluency import perplexity
-from oaxe.evaluation.models import description, load_lm, load_model, ncm_of, translate, why_no_ncm
+from oaxe.evaluation.models import description, load_lm, load_model, ncm_of, translate
 from oaxe.evaluation.outputs import Output, names_and_paths, read_output
 from oaxe.evaluation.references import References, blank_note
 from oaxe.evaluation.repetition import repeated_percent
@@ -23,7 +23,7 @@ from oaxe.support.errors import UserError
 from oaxe.text.languages import bleu_tokenizer, is_unspaced, unit, words
 from oaxe.text.manifest import checksum
 
-FORMAT = 1
+FORMAT = 2
 TOKENIZED = 100  # lines that end in " .", as for sacreBLEU's own warning
 Report = dict[str, Any]
 
@@ -213,6 +213,6 @@ def _notes(outputs: Sequence[Output], references: References, options: Options) 
             notes += blank_note(output.given, blank, " where the reference is not")
             if options.speed:
                 notes.append(f"{output.name} has no speed: it is a file")
-        elif reason := why_no_ncm(output.translator.kind):
+        elif reason := output.translator.system.no_ncm:
             notes.append(f"{output.name} has no NCM: {reason}")
     return notes

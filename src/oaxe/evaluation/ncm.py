@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from oaxe.decoding.translator import Translation
 
 
-def ncm(translations: Sequence[Translation], length_penalty: float = 1.0) -> float:
+def ncm(translations: Sequence[Translation]) -> float:
     """NCM = E[-log P(Y|X)] / E[|Y|], over the outputs Y of a one-pass model.
 
     P(Y|X) is the product over the positions of the pass that produced Y, at the predicted length
@@ -14,8 +14,6 @@ def ncm(translations: Sequence[Translation], length_penalty: float = 1.0) -> flo
 
     Args:
         translations: the best of each sentence.
-        length_penalty: the one of decoding. A score is the log-probability divided by the number
-            of positions to this power.
     """
-    log_probability: float = sum(t.score * t.length**length_penalty for t in translations)
+    log_probability: float = sum(t.log_probability for t in translations)
     return -log_probability / max(sum(t.length for t in translations), 1)

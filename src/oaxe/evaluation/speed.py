@@ -57,7 +57,7 @@ def measure_speed(
                 "sentences": len(some),
             },
             "sentences_per_second": len(lines) / median(rounds[name]),
-            "device": str(translator.model.output_weight.device),
+            "device": str(translator.system.device),
             "precision": "bf16" if bf16 else "fp32",
             "batch_tokens": batch_tokens,
             "decoding": translator.decoding,

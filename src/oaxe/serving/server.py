@@ -17,8 +17,9 @@ from typing import Any
 
 from rich.console import Console
 
-from oaxe.decoding.translator import Option, Translator, changed_options
+from oaxe.decoding.translator import Option, Translator
 from oaxe.serving.batcher import Batcher
+from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
 from oaxe.support.html import render
 
@@ -157,7 +158,7 @@ def parse_sentences(body: bytes) -> list[str]:
 
 def refuse_long(translator: Translator, sentences: Sequence[str]) -> None:
     """Refuse sentences that the model could translate only in part."""
-    limit = translator.model.max_length
+    limit = translator.system.max_length
     for number, tokens in enumerate(translator.subwords.encode([s.strip() for s in sentences])):
         if len(tokens) > limit:
             raise RefusedError(
@@ -179,24 +180,19 @@ def serve(
     **options: Option,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM; requests in progress are answered first."""
-    decoding = changed_options(translator.kind, translator.decoding, options)
+    decoding = to_mapping(translator.decoding_with(**options))
 
     def translate(sentences: Sequence[str]) -> list[str]:
-        return translator.translate(
-            sentences,
-            batch_tokens=batch_tokens,
-            bf16=bf16,
-            **decoding,  # type: ignore[arg-type]
-        )
+        return translator.translate(sentences, batch_tokens=batch_tokens, bf16=bf16, **decoding)
 
     translate(["."])  # warm up before the first request
     batcher = Batcher(translate, MAX_SENTENCES)
     about = {
         "model": name,
-        "kind": translator.kind,
+        "system": translator.system.name,
         "languages": translator.languages,
         "decoding": decoding,
-        "device": str(translator.model.output_weight.device),
+        "device": str(translator.system.device),
     }
     try:
         server = Server((host, port), batcher, partial(refuse_long, translator), about)
