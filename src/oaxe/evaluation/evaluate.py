@@ -43,6 +43,7 @@ class Options:
     bf16: bool = False
     batch_tokens: int = 16_384
     decoding: Mapping[str, Option] = field(default_factory=dict)
+    systems: Sequence[str] = ()  # modules of the user that the models need
 
 
 def evaluate(
@@ -68,9 +69,10 @@ def evaluate(
     if models and references.sources is None:
         raise UserError("--model needs text to translate: give --source, --data or --multiref")
     # Everything is read and loaded before the first model translates.
-    lm = None if options.lm is None else load_lm(options.lm, options.device)
+    lm = None if options.lm is None else load_lm(options.lm, options.device, options.systems)
     files, names = list(paths)[: len(hypotheses)], list(paths)[len(hypotheses) :]
-    translators = {n: load_model(paths[n], options.device, options.decoding) for n in names}
+    how = options.device, options.decoding, options.systems
+    translators = {name: load_model(paths[name], *how) for name in names}
     targets = {translator.languages[1] for translator in translators.values()} - {""}
     if not references.language and len(targets) == 1:
         references = replace(references, language=targets.pop())

@@ -14,6 +14,8 @@ def examples(
     references: References, outputs: Sequence[Output], count: int, lowercase: bool = False
 ) -> list[dict[str, Any]]:
     """The sentences whose chrF differs most between outputs, or the worst of a single output."""
+    if not count:
+        return []
     scores = {o.name: sentence_chrf(references, o.scored, lowercase) for o in outputs}
     perfect = (100.0,) if len(outputs) == 1 else ()
     spread = [max(row + perfect) - min(row) for row in zip(*scores.values(), strict=True)]

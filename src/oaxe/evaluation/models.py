@@ -1,7 +1,7 @@
 """Models in an evaluation: loaded, translating, and described in the report."""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from oaxe.decoding.translator import Option, Translator
@@ -13,9 +13,11 @@ from oaxe.support.errors import UserError
 from oaxe.training.run import load_translator
 
 
-def load_model(model: str, device: str | None, options: Mapping[str, Option]) -> Translator:
+def load_model(
+    model: str, device: str | None, options: Mapping[str, Option], systems: Collection[str] = ()
+) -> Translator:
     """A translator that decodes with those of the options that its system has."""
-    translator = load_translator(model, device)
+    translator = load_translator(model, device, systems)
     if not translator.system.translates:
         raise UserError(f"--model {model} is a language model, which cannot translate; see --lm")
     mine = {name: value for name, value in options.items() if name in translator.decoding}
@@ -23,8 +25,8 @@ def load_model(model: str, device: str | None, options: Mapping[str, Option]) ->
     return translator
 
 
-def load_lm(model: str, device: str | None) -> Translator:
-    lm = load_translator(model, device)
+def load_lm(model: str, device: str | None, systems: Collection[str] = ()) -> Translator:
+    lm = load_translator(model, device, systems)
     if lm.system.translates:
         raise UserError(
             f"--lm {model} is a translator ({lm.system.name}), not a language model; train one on "
