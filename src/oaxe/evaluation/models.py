@@ -83,8 +83,7 @@ def unused_options(report: Mapping[str, Any], given: Mapping[str, Option]) -> li
     """A note on the options that no model of the report has."""
     models = [entry["model"] for entry in report["systems"].values() if entry["model"]]
     unused = [name for name in given if not any(name in model["decoding"] for model in models)]
-    flags = ", ".join("--" + name.replace("_", "-") for name in unused)
-    return [f"{flags}: no effect, since no model here decodes with it"] if unused else []
+    return [f"{', '.join(unused)}: no model here has this option of decoding"] if unused else []
 
 
 def description(translator: Translator | None) -> dict[str, Any] | None:
