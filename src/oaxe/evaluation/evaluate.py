@@ -12,7 +12,8 @@ from oaxe.evaluation.bleu import LENGTHS, bleu, bleu_by_length, single_reference
 from oaxe.evaluation.chrf import chrf
 from oaxe.evaluation.examples import examples
 from oaxe.evaluation.fluency import perplexity
-from oaxe.evaluation.models import description, load_lm, load_model, ncm_of, translate
+from oaxe.evaluation.models import description, load_lm, load_model, translate
+from oaxe.evaluation.ncm import ncm
 from oaxe.evaluation.outputs import Output, names_and_paths, read_output
 from oaxe.evaluation.references import References, blank_note
 from oaxe.evaluation.repetition import repeated_percent
@@ -70,18 +71,16 @@ def evaluate(
         raise UserError("--model needs text to translate: give --source, --data or --multiref")
     # Everything is read and loaded before the first model translates.
     lm = None if options.lm is None else load_lm(options.lm, options.device, options.systems)
-    files, names = list(paths)[: len(hypotheses)], list(paths)[len(hypotheses) :]
     how = options.device, options.decoding, options.systems
-    translators = {name: load_model(paths[name], *how) for name in names}
+    given = list(paths.items())
+    files = {name: Path(path) for name, path in given[: len(hypotheses)]}
+    translators = {name: load_model(path, *how) for name, path in given[len(hypotheses) :]}
     targets = {translator.languages[1] for translator in translators.values()} - {""}
     if not references.language and len(targets) == 1:
         references = replace(references, language=targets.pop())
-    outputs = [read_output(name, Path(paths[name]), references) for name in files]
+    outputs = [read_output(name, path, references) for name, path in files.items()]
     for name, translator in translators.items():
-        if console is not None:
-            _announce(name, translator, references, console)
-        batch_tokens, bf16 = options.batch_tokens, options.bf16
-        outputs.append(translate(name, paths[name], translator, references, batch_tokens, bf16))
+        outputs.append(_translate(name, paths[name], translator, references, options, console))
     found = {output.name: _measure(output, references, options, lm) for output in outputs}
     _compare(found, outputs, references, baseline, options)
     report = {
@@ -100,7 +99,7 @@ def evaluate(
         "examples": examples(references, outputs, options.examples, options.lowercase),
         "inputs": {
             str(path): asdict(checksum(path)) if path.is_file() else None  # a pipe is empty by now
-            for path in (*references.files, *(Path(paths[name]) for name in files))
+            for path in (*references.files, *files.values())
         },
         "environment": environment(),
     }
@@ -108,11 +107,21 @@ def evaluate(
     return (found[baseline] if len(found) == 1 else {}) | report, outputs
 
 
-def _announce(name: str, translator: Translator, references: References, console: Console) -> None:
-    console.print(f"{name}: translating {len(references):,} sentences", highlight=False)
+def _translate(
+    name: str,
+    path: str,
+    translator: Translator,
+    references: References,
+    options: Options,
+    console: Console | None,
+) -> Output:
     target, language = translator.languages[1], references.language
-    if target and language and target != language:
-        console.print(f"warning: {name} translates into {target}, references are {language}")
+    if console is not None:
+        console.print(f"{name}: translating {len(references):,} sentences", highlight=False)
+        if target and language and target != language:
+            console.print(f"warning: {name} translates into {target}, references are {language}")
+    sources = references.sources or []
+    return translate(name, path, translator, sources, options.batch_tokens, options.bf16)
 
 
 def _measure(
@@ -122,6 +131,7 @@ def _measure(
     scored, lowercase = output.scored, options.lowercase
     of_tokens = repeated_percent(t.tokens for t in output.translations)
     several = references.most > 1
+    has_ncm = output.translator is not None and not output.translator.system.no_ncm
     return {
         "bleu": bleu(references, scored, lowercase),
         "chrf": chrf(references, scored, lowercase),
@@ -137,7 +147,7 @@ def _measure(
             single_reference_bleu(references, scored, lowercase) if several else None
         ),
         "bleu_by_length": bleu_by_length(references, scored, options.lengths, lowercase),
-        "ncm": ncm_of(output),
+        "ncm": ncm(output.translations) if has_ncm else None,
         "fluency": _fluency(lm, output.without_repeats, references, options),
         "speed": None,
         "given": output.given,

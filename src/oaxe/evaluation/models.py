@@ -1,13 +1,11 @@
 """Models in an evaluation: loaded, translating, and described in the report."""
 
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from oaxe.decoding.translator import Option, Translator
-from oaxe.evaluation.ncm import ncm
 from oaxe.evaluation.outputs import Output
-from oaxe.evaluation.references import References
 from oaxe.evaluation.repetition import collapsed
 from oaxe.support.errors import UserError
 from oaxe.training.run import load_translator
@@ -39,14 +37,14 @@ def translate(
     name: str,
     path: str,
     translator: Translator,
-    references: References,
+    sources: Sequence[str],
     batch_tokens: int,
     bf16: bool,
 ) -> Output:
     """Translate once, with repeats; they are removed afterwards, as decoding does it."""
     keep_all: dict[str, Option] = {n: False for n in translator.decoding if n == "deduplicate"}
     found = translator.translate_scored(
-        references.sources or [], batch_tokens=batch_tokens, bf16=bf16, first_line=1, **keep_all
+        sources, batch_tokens=batch_tokens, bf16=bf16, first_line=1, **keep_all
     )
     best = [translations[0] for translations in found]
     return Output(
@@ -59,14 +57,6 @@ def translate(
         translator=translator,
         translations=best,
     )
-
-
-def ncm_of(output: Output) -> float | None:
-    """None where NCM is not defined."""
-    translator = output.translator
-    if translator is None or translator.system.no_ncm:
-        return None
-    return ncm(output.translations)
 
 
 def decodings(report: Mapping[str, Any]) -> list[str]:

@@ -37,11 +37,11 @@ def measure_speed(
     spread = np.linspace(0, len(lines) - 1, min(sentences, len(lines))).astype(int)
     some = [lines[i] for i in spread]
     warm_up = sorted(some, key=len)[:: max(1, len(some) // WARM_UP)][:WARM_UP]  # of all lengths
-    seconds: dict[str, list[float]] = {name: [] for name in translators}
+    latencies: dict[str, list[float]] = {name: [] for name in translators}
     for line in warm_up + some:
         for name, translator in translators.items():
-            seconds[name].append(wall_clock(partial(translator.translate, [line], bf16=bf16)))
-    latencies = {name: [1e3 * s for s in found[len(warm_up) :]] for name, found in seconds.items()}
+            took = wall_clock(partial(translator.translate, [line], bf16=bf16))
+            latencies[name].append(1e3 * took)
     whole: dict[str, Callable[[], object]] = {
         name: partial(translator.translate, lines, batch_tokens=batch_tokens, bf16=bf16)
         for name, translator in translators.items()
@@ -52,8 +52,8 @@ def measure_speed(
     return {
         name: {
             "latency_ms": {
-                "median": median(latencies[name]),
-                "p95": float(np.percentile(latencies[name], 95)),
+                "median": median(latencies[name][len(warm_up) :]),
+                "p95": float(np.percentile(latencies[name][len(warm_up) :], 95)),
                 "sentences": len(some),
             },
             "sentences_per_second": len(lines) / median(rounds[name]),
