@@ -126,13 +126,12 @@ def evaluate(
     ] = 100,
 ) -> None:
     """Compare systems on a test set: BLEU, chrF, significance, repetition, and more for models."""
-    from oaxe.evaluation.decodings import notes_on_options
+    from oaxe.evaluation.bleu import parse_lengths
     from oaxe.evaluation.evaluate import Options, evaluate
-    from oaxe.evaluation.gold import read_gold
-    from oaxe.evaluation.output import make_folder, write
-    from oaxe.evaluation.scores import lengths_of
-    from oaxe.evaluation.systems import names_and_paths
-    from oaxe.evaluation.tables import show
+    from oaxe.evaluation.models import unused_options
+    from oaxe.evaluation.outputs import names_and_paths
+    from oaxe.evaluation.references import read_references
+    from oaxe.evaluation.show import make_folder, show, write
     from oaxe.support.console import new_console
     from oaxe.support.extras import require_extra
     from oaxe.support.files import check_output
@@ -142,7 +141,7 @@ def evaluate(
         test=test,
         trials=trials or 0,
         lowercase=lowercase,
-        lengths=lengths_of(lengths),
+        lengths=parse_lengths(lengths),
         examples=examples,
         lm=lm,
         speed=speed,
@@ -153,7 +152,7 @@ def evaluate(
         decoding=decoding.given,
         systems=decoding.systems or (),
     )
-    gold = read_gold(
+    references = read_references(
         references=ref or (),
         multiref=multiref,
         data=data,
@@ -161,14 +160,14 @@ def evaluate(
         source=source,
         language=lang,
     )
-    check_output(json, *gold.files, *map(Path, names_and_paths(hyp or []).values()))
+    check_output(json, *references.files, *map(Path, names_and_paths(hyp or []).values()))
     if out is not None:
         require_extra("plot", "--out")
         make_folder(out)
     console = new_console()
-    report, systems = evaluate(gold, hyp or [], model or [], options, console)
-    report["notes"] += notes_on_options(report, options.decoding)
-    write(report, systems, json, out)  # before anything that a closed pipe could stop
+    report, outputs = evaluate(references, hyp or [], model or [], options, console)
+    report["notes"] += unused_options(report, options.decoding)
+    write(report, outputs, json, out)  # before anything that a closed pipe could stop
     show(report, console)
     if out is not None:
         console.print(f"page: {out / 'report.html'}", highlight=False)

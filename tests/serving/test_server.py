@@ -1,4 +1,4 @@
-"""Translations over HTTP: the same as without, also for many at once; clear refusals."""
+"""Translation over HTTP: equal to `oaxe translate`, also for many requests; clear refusals."""
 
 import json
 import os
@@ -19,8 +19,9 @@ import pytest
 from rich.console import Console
 
 from oaxe.serving.batcher import Batcher
-from oaxe.serving.server import LARGEST, MOST, RefusedError, Server, refuse_long, serve
+from oaxe.serving.server import MAX_BYTES, MAX_SENTENCES, RefusedError, Server, refuse_long, serve
 from oaxe.support.errors import UserError
+from oaxe.systems import ctc
 from tests.runs import make_data, settings_of, train_small
 
 
@@ -73,7 +74,7 @@ def test_translations(server: Server) -> None:
     assert "<h1>en to &lt;de&gt;</h1>" in text
 
 
-def test_refusals(server: Server) -> None:
+def test_rejects_bad_requests(server: Server) -> None:
     assert ask(server, "GET", "/no")[0] == ask(server, "POST", "/no", b"{}")[0] == 404
     connection = HTTPConnection("127.0.0.1", server.server_address[1], timeout=20)
     connection.request("GET", "/translate")
@@ -95,17 +96,15 @@ def test_refusals(server: Server) -> None:
         assert status == 400
         assert '{"sentences": [' in json.loads(text)["error"]
     assert ask(server, "POST", "/translate", b'{"sentences": ["\\ud800"]}')[0] == 400
-    assert ask(server, "POST", "/translate", b" " * (LARGEST + 1))[0] == 413
-    assert ask(server, "POST", "/no", b" " * (8 * LARGEST))[0] == 413
-    assert translate(server, ["a"] * (MOST + 1))[0] == 413
+    assert ask(server, "POST", "/translate", b" " * (MAX_BYTES + 1))[0] == 413
+    assert ask(server, "POST", "/no", b" " * (8 * MAX_BYTES))[0] == 413
+    assert translate(server, ["a"] * (MAX_SENTENCES + 1))[0] == 413
     status, answer = translate(server, ["x"])
     assert (status, answer["error"]) == (422, "x is too long")
-    assert translate(server, ["fine"])[0] == 200  # and it goes on
+    assert translate(server, ["fine"])[0] == 200  # the server goes on
 
 
-def test_who_sends_something_bad_spoils_it_for_nobody_else(
-    server: Server, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_only_the_failing_request_fails(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
     texts = ["bad" if i == 7 else f"{i} a" for i in range(30)]
     with ThreadPoolExecutor(30) as pool:
         answers = list(pool.map(lambda text: translate(server, [text]), texts))
@@ -119,52 +118,29 @@ def test_who_sends_something_bad_spoils_it_for_nobody_else(
     while "a bad sentence" not in said and time.monotonic() < deadline:
         time.sleep(0.01)
         said += capfd.readouterr().err
-    assert "a bad sentence" in said  # our own fault has a traceback
+    assert "a bad sentence" in said  # a bug of ours has a traceback
 
 
-def test_what_comes_while_it_is_busy_is_one_batch() -> None:
-    batches: list[int] = []
-    busy, first = threading.Event(), threading.Event()
-
-    def slow(sentences: Sequence[str]) -> list[str]:
-        batches.append(len(sentences))
-        first.set()
-        busy.wait(20)
-        return list(sentences)
-
-    batcher = Batcher(slow, most=8)
-    with ThreadPoolExecutor(10) as pool:
-        answers = [pool.submit(batcher, ["0"])]
-        first.wait(20)
-        answers += [pool.submit(batcher, [f"{i}", "x"]) for i in range(1, 8)]
-        deadline = time.monotonic() + 20
-        while batcher._waiting.qsize() < 7 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        busy.set()
-        found = [answer.result(20)[0] for answer in answers]
-    batcher.close()
-    assert found == [f"{i}" for i in range(8)]
-    assert batches == [1, 8, 6]
-
-
-def test_who_stops_sending_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_out_when_the_client_stops_sending(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.2)
     with socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=20) as client:
         client.sendall(b"POST /translate HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
         assert b" 408 " in client.recv(1000)
 
 
-def test_what_is_too_long_is_named() -> None:
+def test_rejects_long_sentences() -> None:
     translator = mock.Mock()
-    translator.model.max_length = 3
+    translator.system.max_length = 3
     translator.subwords.encode = lambda lines: [line.split() for line in lines]
     refuse_long(translator, ["a b c", "  "])
     with pytest.raises(RefusedError, match=r"sentence 1 .* has 4 subwords, the model reads 3"):
         refuse_long(translator, ["a", "a b c d"])
 
 
-def test_a_port_that_is_taken(server: Server) -> None:
-    translator = mock.Mock(kind="ctc", decoding={}, languages=("", ""))
+def test_rejects_a_used_port(server: Server) -> None:
+    translator = mock.Mock(languages=("", ""), **{"decoding_with.return_value": ctc.Decoding()})
     with pytest.raises(UserError, match="choose others with --host and --port"):
         serve(
             translator,
@@ -186,7 +162,7 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_from_the_command_line(stop: signal.Signals, finished_run: str) -> None:
-    """Answers as `oaxe translate` does, and leaves in peace."""
+    """Answers as `oaxe translate` does, and exits with 0."""
     command = [sys.executable, "-m", "oaxe", "serve", "--model", finished_run, "--port", "0"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
