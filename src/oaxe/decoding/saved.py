@@ -8,9 +8,7 @@ Nothing in it can run code. ``config.json`` is written last: a folder that has i
 """
 
 import json
-import os
 import shutil
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from oaxe.model.transformer import Transformer
+from oaxe.support.checksums import checksum
 from oaxe.support.errors import UserError
+from oaxe.support.files import sync
 
 FORMAT = 1
 WEIGHTS, SUBWORDS, CONFIG = FILES = ("model.safetensors", "subwords.model", "config.json")
@@ -47,8 +47,7 @@ def save_folder(
     }
     new[CONFIG].write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     for path in new.values():
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
+        sync(path)
     # Only now, with room for all of it proven, does what was here before have to go.
     (folder / CONFIG).unlink(missing_ok=True)
     for name, path in new.items():
@@ -150,8 +149,4 @@ def _download(name: str) -> Path:
 
 
 def _crc32(path: Path) -> int:
-    value = 0
-    with path.open("rb") as file:
-        while chunk := file.read(2**22):
-            value = zlib.crc32(chunk, value)
-    return value
+    return int(checksum(path).crc32, 16)

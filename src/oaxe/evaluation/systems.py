@@ -1,14 +1,15 @@
 """The systems that are compared: files of translations, and models that translate now."""
 
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from oaxe.decoding.lines import load_translator
 from oaxe.decoding.translator import OPTIONS, Option, Translation, Translator, changed_options
 from oaxe.evaluation.gold import Gold, check_lines
 from oaxe.evaluation.repetition import collapsed
+from oaxe.support.checksums import checksum_of
 from oaxe.support.errors import UserError
 from oaxe.text.languages import joined, unit, words
 from oaxe.text.lines import read_lines
@@ -105,7 +106,6 @@ def translate_system(
 
 def weights_checksum(translator: Translator) -> str:
     """CRC32 of all weights and subwords, wherever they were loaded from."""
-    crc = zlib.crc32(translator.subwords.model)
-    for tensor in translator.model.state_dict().values():
-        crc = zlib.crc32(tensor.cpu().contiguous().numpy().tobytes(), crc)
-    return f"{crc:08x}"
+    tensors = translator.model.state_dict().values()
+    weights = (tensor.cpu().contiguous().numpy().tobytes() for tensor in tensors)
+    return checksum_of(chain([translator.subwords.model], weights)).crc32

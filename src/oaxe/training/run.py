@@ -11,10 +11,8 @@ RUN/result.json        why it stopped, the BLEU of the best and of their average
 RUN/.lock              locked while a process trains here
 """
 
-import fcntl
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -32,6 +30,7 @@ from oaxe.support.config import flatten, load, to_mapping
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
+from oaxe.support.locks import locked
 from oaxe.text.corpus import Corpus, Manifest, read_manifest
 from oaxe.text.manifest import SUBWORDS
 from oaxe.text.subwords import Subwords
@@ -265,20 +264,3 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
     path = folder / "environment.json"
     starts = json.loads(path.read_text("utf-8")) if path.exists() else []
     write_whole(path, json.dumps([*starts, environment()], indent=2) + "\n")
-
-
-@contextmanager
-def locked(folder: Path, doing: str) -> Iterator[None]:
-    """One process at a time; the lock is gone with its process, however that ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"another process is {doing} in {folder}; wait for it, stop it, or choose "
-                "another folder"
-            ) from None
-        except OSError:
-            pass  # a file system without locks
-        yield
