@@ -26,8 +26,7 @@ from oaxe.support.errors import UserError
 from oaxe.text.datasets import download as download_module
 from oaxe.text.datasets.archives import join_archives
 from oaxe.text.datasets.catalogue import CATALOGUE, Archive, Entry, find
-from oaxe.text.datasets.checksums import read_sums
-from oaxe.text.datasets.dataset import dataset
+from oaxe.text.datasets.dataset import dataset, read_sums
 from oaxe.text.datasets.download import download
 from oaxe.text.manifest import read_manifest
 
@@ -189,7 +188,7 @@ def test_errors_of_the_server(server: Server, tmp_path: Path) -> None:
 
 def test_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download_module, "SECONDS", 0.001)
-    with pytest.raises(UserError, match=r"could not be fetched in 5 tries: .*refused"):
+    with pytest.raises(UserError, match=r"could not be downloaded in 5 tries: .*refused"):
         download("http://127.0.0.1:9/file", tmp_path / "a", None, Console(quiet=True))
     assert os.listdir(tmp_path) == []
 
@@ -230,7 +229,6 @@ def small(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> En
     entry = replace(
         CATALOGUE["wmt16-en-ro"],
         languages=("en", "xx"),
-        splits={s: (f"{s}.en", f"{s}.xx") for s in ("train", "valid", "test")},
         archives=(
             Archive(f"{server.address}/a.tgz", ("a.en", "a.xx")),
             Archive(f"{server.address}/b.zip", ("b.en", "b.xx")),
@@ -347,9 +345,9 @@ def test_the_catalogue() -> None:
     for name, entry in CATALOGUE.items():
         assert find(name) == (name, False)
         assert name.endswith("-".join(entry.languages))
-        assert {*entry.splits} <= {"train", "valid", "test"}
-        assert "test" in entry.splits
-        for files in entry.splits.values():
+        assert {*entry.files} <= {"train", "valid", "test"}
+        assert "test" in entry.files
+        for files in entry.files.values():
             assert [f.rsplit(".")[-1] for f in files] == list(entry.languages)
         for test_set in entry.test_sets.values():
             assert "-".join(entry.languages) in get_langpairs_for_testset(test_set)

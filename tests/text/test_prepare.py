@@ -198,7 +198,7 @@ def test_killed_between_the_old_folder_and_the_new_one(
     out = tmp_path / "out"
     before = prepare(out, **files)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "write_manifest", mock.Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(module, "write_json", mock.Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             prepare(out, **files, deduplicate=True, overwrite=True)
     with pytest.raises(UserError, match="not finished"):

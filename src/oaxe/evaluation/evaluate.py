@@ -34,9 +34,9 @@ from oaxe.evaluation.systems import (
     weights_checksum,
 )
 from oaxe.support.environment import environment
+from oaxe.support.checksums import checksum
 from oaxe.support.errors import UserError
 from oaxe.text.languages import is_unspaced, unit, words
-from oaxe.text.manifest import checksum
 
 FORMAT = 1
 TOKENIZED = 100  # lines that end in a period of its own, as for sacreBLEU's own warning

@@ -31,9 +31,8 @@ from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
 from oaxe.support.locks import locked
-from oaxe.text.corpus import Corpus, Manifest, read_manifest
-from oaxe.text.manifest import SUBWORDS
-from oaxe.text.subwords import Subwords
+from oaxe.text.corpus import Corpus, load_subwords
+from oaxe.text.manifest import Manifest, read_manifest
 from oaxe.training.checkpoint import (
     DamagedError,
     average_tensors,
@@ -168,7 +167,7 @@ def translator_of(settings: Settings, model: Transformer) -> Translator:
     manifest = read_manifest(data)
     return Translator(
         model,
-        Subwords.load(data / SUBWORDS),
+        load_subwords(data),
         languages=manifest.languages,
         decoding=decoding_options(settings),
     )

@@ -10,8 +10,8 @@ from torch import Tensor
 from oaxe.decoding.saved import differences, load_folder
 from oaxe.model.transformer import SIZES, Transformer
 from oaxe.support.errors import UserError
+from oaxe.text.corpus import load_subwords
 from oaxe.text.languages import check_direction
-from oaxe.text.manifest import SUBWORDS
 from oaxe.training.settings import ModelSettings, Settings
 
 
@@ -23,11 +23,10 @@ def start_from(settings: Settings, model: Transformer, languages: tuple[str, str
     found, their_subwords, config = load_folder(path)
     source = languages[0] if len(model.encoder) else ""  # a language model has none
     check_direction(f"train.init_from {path}", config["languages"], data, (source, languages[1]))
-    subwords = data / SUBWORDS
-    if their_subwords.read_bytes() != subwords.read_bytes():
+    if their_subwords.read_bytes() != load_subwords(data).model:
         raise UserError(
-            f"train.init_from {path} was trained with other subwords than {subwords}; prepare "
-            f"the data with --subwords {their_subwords}"
+            f"train.init_from {path} was trained with other subwords than {data}; prepare the data "
+            f"with --subwords {their_subwords}"
         )
     weights = found.state_dict()
     if found.causal and model.length is not None:
