@@ -22,8 +22,8 @@ from oaxe.evaluation.scores import metrics_for
 from oaxe.evaluation.significance import paired_test
 from oaxe.evaluation.speed import measure_speed, speed_up
 from oaxe.evaluation.systems import load_model, weights_checksum
-from oaxe.support.environment import environment
 from oaxe.support.checksums import checksum
+from oaxe.support.environment import environment
 from oaxe.support.files import write_whole
 from oaxe.text.lines import read_lines
 from reproduction.translation.place import Place, read_json

@@ -30,8 +30,9 @@ from oaxe.decoding.translator import Translator
 from oaxe.distillation import shards as shards_module
 from oaxe.distillation.distill import distill, training_source
 from oaxe.distillation.shards import Shards, shard_size
+from oaxe.support.checksums import checksum
 from oaxe.support.errors import UserError
-from oaxe.text.manifest import checksum, read_manifest
+from oaxe.text.manifest import read_manifest
 from oaxe.text.subwords import train_subwords
 from oaxe.training.ranks import Ranks
 from tests.model.test_model import micro
@@ -146,7 +147,7 @@ def test_a_shard_is_taken_once(tmp_path: Path) -> None:
     assert not theirs.take(0)
     assert theirs.take(1)
     theirs.write(1, ["x"] * 8)
-    theirs.forget_who_took_what()
+    theirs.release_all()
     assert [ours.take(n) for n in range(3)] == [True, False, True]
     assert ours.lines_done() == 8
     shutil.rmtree(tmp_path)  # as the first rank does when all is done
@@ -262,7 +263,7 @@ def test_processes_that_help(teacher: Path, tmp_path: Path) -> None:
 
     with (
         mock.patch.object(Translator, "translate", killing),
-        pytest.raises(UserError, match="a process that helped was killed"),
+        pytest.raises(UserError, match="a worker process was killed"),
     ):
         run(tmp_path / "killed", teacher, source, beam=2, processes=2)
     run(tmp_path / "killed", teacher, source, beam=2)
@@ -317,7 +318,7 @@ def test_a_finished_folder(teacher: Path, source: Path, tmp_path: Path) -> None:
     assert "decoding.beam: 5 there, 2 here" in str(error.value)
     assert "bf16: False there, True here" in str(error.value)
     (out / "train.xx").write_text("something else\n")
-    with pytest.raises(UserError, match=r"train.xx is missing or not what was written"):
+    with pytest.raises(UserError, match=r"train.xx is damaged: .*; choose another folder"):
         run(out, teacher, source)
 
 

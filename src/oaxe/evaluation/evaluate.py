@@ -33,8 +33,8 @@ from oaxe.evaluation.systems import (
     translate_system,
     weights_checksum,
 )
-from oaxe.support.environment import environment
 from oaxe.support.checksums import checksum
+from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
 from oaxe.text.languages import is_unspaced, unit, words
 
