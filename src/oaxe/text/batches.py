@@ -38,8 +38,8 @@ class Batch:
         return self._with(Tensor.pin_memory)
 
     def _with(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        tensors = map(change, (self.source, self.target, self.indices))
-        return Batch(*tensors, self.n_target_tokens)
+        source, target, indices = map(change, (self.source, self.target, self.indices))
+        return Batch(source, target, indices, self.n_target_tokens)
 
 
 class Update(NamedTuple):

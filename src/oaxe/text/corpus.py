@@ -78,7 +78,8 @@ class Corpus:
                     "run 'oaxe prepare' again, with --overwrite"
                 )
             sides.append(Sentences(tokens, offsets))
-        return cls(*sides, folder / split)
+        source, target = sides
+        return cls(source, target, folder / split)
 
     def __len__(self) -> int:
         return len(self.sources)

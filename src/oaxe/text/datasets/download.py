@@ -128,10 +128,9 @@ def total_length(headers: Message, start: int) -> int | None:
 
 def save_tag(headers: Message, part: Path) -> None:
     """Which version of the file the part is of: its ETag or date; servers may send neither."""
-    tag = headers.get("ETag", "")
-    tag = tag if tag.startswith('"') else headers.get("Last-Modified")  # not W/"...": If-Range
+    weak = not headers.get("ETag", "").startswith('"')  # If-Range takes no W/"..."
     tag_of(part).unlink(missing_ok=True)
-    if tag:
+    if tag := headers.get("Last-Modified" if weak else "ETag"):
         tag_of(part).write_text(tag, "latin-1")
 
 
