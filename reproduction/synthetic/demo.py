@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from oaxe.losses.oaxe import best_places
+from oaxe.losses import oaxe_loss
 from oaxe.model.masking import IGNORED, decoder_inputs
 from oaxe.model.transformer import Transformer
 from oaxe.support.files import write_whole
@@ -112,12 +112,12 @@ def matching(experiment: Experiment, model: Transformer) -> dict[str, Any]:
     batch = collate(experiment.corpora["valid"], np.arange(1)).to(experiment.ranks.device)
     inputs, target = decoder_inputs(batch.target, "unobserved")
     logits = model.logits(model.decode(inputs, inputs != PAD, model.encode(batch.source)))
-    places = best_places(logits, target, target != IGNORED)[0]
+    _, order = oaxe_loss(logits, target, ignore_index=IGNORED, return_order=True)
     source = batch.source[0, :-1].tolist()
     return {
         "source": numbers(source),
         "target": numbers(target[0].tolist()),
         "ordering": ordering_of(experiment.task, source, target[0].tolist()),
         "probability": logits[0].float().softmax(-1)[:, target[0]].tolist(),
-        "place_of": places.tolist(),
+        "place_of": order.positions[0].tolist(),
     }

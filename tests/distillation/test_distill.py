@@ -366,7 +366,9 @@ def full_after(count: int) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("count", [0, 3, 10, 12])
-def test_full_disk_is_explained_and_resumed(count: int, teacher: Path, source: Path, tmp_path: Path) -> None:
+def test_full_disk_is_explained_and_resumed(
+    count: int, teacher: Path, source: Path, tmp_path: Path
+) -> None:
     with (
         mock.patch("os.fsync", full_after(count)),
         pytest.raises(UserError, match=r"No space left on device.*run the same command again"),

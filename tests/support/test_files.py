@@ -10,7 +10,9 @@ import pytest
 from oaxe.support.files import write_whole
 
 
-def test_a_kill_leaves_the_old_content_or_the_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_leaves_the_old_content_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "file"
     write_whole(path, "old")
 

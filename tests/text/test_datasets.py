@@ -280,9 +280,7 @@ def test_a_changed_archive_is_refused(server: Server, small: Entry, tmp_path: Pa
     assert not (here / "train.en").exists()
 
 
-def test_a_damaged_first_download_is_replaced(
-    server: Server, small: Entry, tmp_path: Path
-) -> None:
+def test_a_damaged_first_download_is_replaced(server: Server, small: Entry, tmp_path: Path) -> None:
     server.once["/a.tgz"] = server.files["/a.tgz"][:150]  # all that its length promises
     with pytest.raises(UserError, match=r"a.tgz is damaged.*kept as a.tgz.refused"):
         dataset("small-en-xx", tmp_path)
@@ -331,7 +329,9 @@ def test_full_disk_while_joining_archives(small: Entry, tmp_path: Path) -> None:
     assert dataset("small-en-xx", tmp_path).train
 
 
-def test_failure_of_sacrebleu_is_explained(small: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_of_sacrebleu_is_explained(
+    small: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leaves = mock.Mock(side_effect=SystemExit(1))
     monkeypatch.setattr("sacrebleu.utils.get_source_file", leaves)
     with pytest.raises(UserError, match=r"could not get the test set wmt16/dev.*valid.en"):

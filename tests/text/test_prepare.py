@@ -157,9 +157,7 @@ def test_a_finished_folder_is_left_alone(tmp_path: Path, files: dict[str, Any]) 
     assert prepare(out, **files, overwrite=True) != first
 
 
-def test_a_damaged_finished_folder_is_refused(
-    tmp_path: Path, files: dict[str, Any]
-) -> None:
+def test_a_damaged_finished_folder_is_refused(tmp_path: Path, files: dict[str, Any]) -> None:
     prepare(tmp_path / "out", **files)
     (tmp_path / "out/train.target.offsets.npy").unlink()
     with pytest.raises(UserError, match=r"train\.target\.offsets\.npy is missing"):
