@@ -7,7 +7,7 @@ dimensions of base. `oaxe evaluate --speed` measures trained models on real text
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -15,12 +15,13 @@ from torch import Tensor
 
 from benchmarks.harness import JsonPath, Repeats, Report, Seed, Size, Vocab, speed_up
 from oaxe.commands.options import Bf16, Device
-from oaxe.decoding.lines import usable_device
-from oaxe.model.transformer import SIZES, Transformer
+from oaxe.model.transformer import SIZES
 from oaxe.search.beam import beam_search
-from oaxe.search.one_pass import translate_batch
+from oaxe.search.one_pass import translate_lengths
 from oaxe.search.replay import Replays
+from oaxe.support.devices import usable_device
 from oaxe.support.errors import UserError
+from oaxe.systems import build, cmlm, transformer
 from oaxe.text.symbols import EOS, LENGTH
 
 BASELINE = "autoregressive, beam 5"
@@ -67,19 +68,21 @@ def decoders(size: str, vocab: int, source: Tensor) -> dict[str, Callable[[], ob
     """Each ends with lists on the host: the device has finished when the clock is read."""
     length = source.shape[1]
 
-    def model(size: str, causal: bool) -> Transformer:
-        made = Transformer(vocab_size=vocab, **SIZES[size], max_length=2 * length, causal=causal)
-        return made.to(source.device).eval()
+    def model(name: str, size: str, options: Any) -> Any:
+        architecture = {"vocab_size": vocab, **SIZES[size], "max_length": 2 * length}
+        return build(name, architecture, options).to(source.device).eval()
 
-    one_pass, teacher, shallow = model(size, False), model(size, True), model("12-1", True)
-    ratio = (length - MORE) / length
-    search = partial(beam_search, source=source, max_ratio=ratio)
+    one_pass = model("cmlm", size, cmlm.Options())
+    teacher, shallow = (
+        model("transformer", of, transformer.Options()).transformer for of in (size, "12-1")
+    )
+    search = partial(beam_search, source=source, max_ratio=(length - MORE) / length)
     around = torch.arange(-2, 3, device=source.device) + length
     lengths = around.expand(len(source), -1)
-    decode = partial(translate_batch, one_pass, source)
+    decode = partial(translate_lengths, one_pass, source)
     replayed: dict[str, Callable[[], object]] = {}
     if source.is_cuda and len(source) == 1:  # as a Translator does
-        graphs = partial(decode, replays=Replays(one_pass))
+        graphs = partial(decode, call=Replays(one_pass))
         replayed = {
             "one pass, 5 lengths, CUDA graphs": partial(graphs, lengths=lengths),
             "one pass, 1 length, CUDA graphs": partial(graphs, lengths=lengths[:, 2:3]),

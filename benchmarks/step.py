@@ -126,15 +126,14 @@ def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[C
     real = target != IGNORED
     source = torch.where(real, target.clamp(min=LENGTH + 1), PAD)
     inputs = torch.where(real, MASK, PAD)
-    kept = torch.compile(model) if compiled else model
-    again = recomputed(model, compiled)
+    kept = partial(torch.compile(hidden_states) if compiled else hidden_states, model)
+    again = partial(hidden_states, recomputed(model, compiled))
 
-    def step(loss: Loss, own_layers: bool = False, forward: Callable[..., Any] = kept) -> None:
+    def step(loss: Loss, own_layers: bool = False, forward: Callable[..., Tensor] = kept) -> None:
         attention.KERNELS = own_layers
         optimizer.zero_grad()
         with torch.autocast(gpu.DEVICE, torch.bfloat16):
-            hidden, _ = forward(source, inputs, real)
-            value = loss(hidden, model.output_weight, target)
+            value = loss(forward(source, inputs, real), model.output_weight, target)
         value.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
@@ -146,6 +145,10 @@ def whole_step(target: Tensor, vocab: int, size: str, compiled: bool) -> tuple[C
         f"{PLAIN}, recomputed": partial(step, plain_xe, forward=again),
     }
     return runs, flop_of_step(model, target.numel(), vocab, target.shape[1])
+
+
+def hidden_states(model: Transformer, source: Tensor, inputs: Tensor, mask: Tensor) -> Tensor:
+    return model.decode(inputs, mask, model.encode(source))
 
 
 def recomputed(model: Transformer, compiled: bool) -> Transformer:

@@ -1,6 +1,7 @@
 """CPU or GPU: the trainer with its data against a bare loop over batches in memory."""
 
 import dataclasses
+import math
 import tempfile
 import time
 from pathlib import Path
@@ -11,12 +12,12 @@ import typer
 
 from benchmarks.harness import JsonPath, Report, relative_time
 from oaxe.commands.options import Overrides
-from oaxe.support.config import load
 from oaxe.support.timing import Timing
+from oaxe.systems import Progress
 from oaxe.text.batches import Update
 from oaxe.training.ranks import join
 from oaxe.training.run import assemble, gather
-from oaxe.training.settings import Settings
+from oaxe.training.settings import Settings, load_settings
 from oaxe.training.trainer import Trainer
 
 TURN = 10  # timed updates of one loop, then of the other
@@ -33,10 +34,11 @@ def training(
     """CPU or GPU: the trainer with its data against a bare loop over batches in memory.
 
     Validation and checkpoints are left out of both: their frequency is a setting. So are CUDA
-    graphs, whose recording would fall to one of the two.
+    graphs, whose recording would fall to one of the two. A system that changes over the run is
+    measured as it begins.
     """
     report = Report(json, configuration=str(configuration))
-    measure(report, load(Settings, configuration, changes or []), updates)
+    measure(report, load_settings(configuration, changes or []), updates)
 
 
 def measure(report: Report, settings: Settings, updates: int) -> None:
@@ -45,11 +47,8 @@ def measure(report: Report, settings: Settings, updates: int) -> None:
     train = dataclasses.replace(
         settings.train, steps=never, epochs=0, minutes=0.0, save_every=never, cuda_graphs=False
     )
-    loss = dataclasses.replace(settings.loss, annealing=False)
     with tempfile.TemporaryDirectory() as folder:
-        settings = dataclasses.replace(
-            settings, run=folder, validation=validation, train=train, loss=loss
-        )
+        settings = dataclasses.replace(settings, run=folder, validation=validation, train=train)
         ranks = join()
         trainer, _ = assemble(settings, gather(settings, ranks), ranks, report.console)
         seconds: dict[str, list[float]] = {BARE: [], WHOLE: []}  # an update, by turns
@@ -85,10 +84,13 @@ def measure(report: Report, settings: Settings, updates: int) -> None:
 
 def bare_update(trainer: Trainer, update: Update) -> None:
     """Forward, backward and optimiser; no loader, schedule, log, seed or check."""
+    device = trainer.ranks.device
+    epoch = torch.zeros((), dtype=torch.float64, device=device)
+    progress = Progress(epoch, math.inf, trainer.system.phase(0.0, math.inf))
     trainer.optimizer.zero_grad()
     for batch in update.batches:
-        scale = torch.tensor(1 / batch.n_target_tokens, device=trainer.ranks.device)
-        trainer.differentiate(trainer.example(batch), 0.0, scale)
+        scale = torch.tensor(1 / batch.n_target_tokens, device=device)
+        trainer.differentiate(trainer.example(batch), progress, scale)
     trainer.optimizer.step()
 
 

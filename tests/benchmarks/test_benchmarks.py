@@ -69,7 +69,7 @@ def test_decode_gives_every_contender_the_same_lengths(
         found[key] = {h.length for of_sentence in hypotheses for h in of_sentence}
         return hypotheses
 
-    for name in ("beam_search", "translate_batch"):
+    for name in ("beam_search", "translate_lengths"):
         real = getattr(decode, name)
         monkeypatch.setattr(decode, name, partial(listening, real))
     monkeypatch.setitem(SIZES, "12-1", SIZES["tiny"])
@@ -86,7 +86,7 @@ def test_decode_gives_every_contender_the_same_lengths(
         assert len(contenders) == 7
         assert all(len(contender["seconds"]) == 2 for contender in contenders.values())
     assert found["beam_search", 5, None] == found["beam_search", 1, None] == {12}
-    assert found["translate_batch", None, 4] == {10, 11, 12, 13, 14}
+    assert found["translate_lengths", None, 4] == {10, 11, 12, 13, 14}
 
 
 def test_training_gives_both_loops_the_same_updates(
