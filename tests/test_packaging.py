@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 REQUIRED = {"torch", "numpy", "scipy"}
 DISTRIBUTIONS = {"yaml": "PyYAML"}  # where the name of the module is another
 COMES_WITH_TORCH = {"triton"}
-UNIMPORTED = {"tensorboard", "filelock", "jinja2"}  # torch.utils.tensorboard imports the first
+UNIMPORTED = {"tensorboard"}  # torch.utils.tensorboard imports it
 
 
 def distribution(requirement: str) -> str:

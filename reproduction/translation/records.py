@@ -21,10 +21,10 @@ from oaxe.evaluation.models import load_model, weights_checksum
 from oaxe.evaluation.references import References, read_references
 from oaxe.evaluation.significance import paired_test
 from oaxe.evaluation.speed import measure_speed, speed_up
+from oaxe.support.checksums import checksum
 from oaxe.support.environment import environment
 from oaxe.support.files import write_whole
 from oaxe.text.lines import read_lines
-from oaxe.text.manifest import checksum
 from reproduction.translation.place import Place, read_json
 from reproduction.translation.systems import SYSTEMS
 from reproduction.translation.tables import GOLD, TIMED

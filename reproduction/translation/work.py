@@ -21,8 +21,8 @@ from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
 from oaxe.support.jobs import StoppedError
 from oaxe.text.datasets.catalogue import find
-from oaxe.text.datasets.dataset import Dataset, Pair, dataset
-from oaxe.text.lines import read_parallel
+from oaxe.text.datasets.dataset import Dataset, dataset
+from oaxe.text.lines import Pair, read_parallel
 from oaxe.text.manifest import SUBWORDS, read_manifest
 from oaxe.text.prepare import prepare
 from oaxe.training.run import train

@@ -19,10 +19,10 @@ from oaxe.evaluation.references import References, blank_note
 from oaxe.evaluation.repetition import repeated_percent
 from oaxe.evaluation.significance import Test, paired_test
 from oaxe.evaluation.speed import measure_speed, speed_up
+from oaxe.support.checksums import checksum
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
 from oaxe.text.languages import bleu_tokenizer, is_unspaced, unit, words
-from oaxe.text.manifest import checksum
 
 FORMAT = 2
 TOKENIZED = 100  # lines that end in " .", as for sacreBLEU's own warning

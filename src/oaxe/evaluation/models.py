@@ -1,12 +1,13 @@
 """Models in an evaluation: loaded, translating, and described in the report."""
 
-import zlib
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from oaxe.decoding.translator import Option, Translator
 from oaxe.evaluation.outputs import Output
 from oaxe.evaluation.repetition import collapsed
+from oaxe.support.checksums import checksum_of
 from oaxe.support.errors import UserError
 from oaxe.training.run import load_translator
 
@@ -90,7 +91,6 @@ def description(translator: Translator | None) -> dict[str, Any] | None:
 
 def weights_checksum(translator: Translator) -> str:
     """CRC32 of the subwords and all weights, wherever they were loaded from."""
-    crc = zlib.crc32(translator.subwords.model)
-    for tensor in translator.system.state_dict().values():
-        crc = zlib.crc32(tensor.cpu().contiguous().numpy().tobytes(), crc)
-    return f"{crc:08x}"
+    tensors = translator.system.state_dict().values()
+    weights = (tensor.cpu().contiguous().numpy().tobytes() for tensor in tensors)
+    return checksum_of(chain([translator.subwords.model], weights)).crc32

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from oaxe.support.errors import UserError
-from oaxe.text.corpus import Corpus, read_manifest
+from oaxe.text.corpus import Corpus
 from oaxe.text.languages import check_code
 from oaxe.text.lines import read_lines, unequal
+from oaxe.text.manifest import read_manifest
 
 
 @dataclass(frozen=True)

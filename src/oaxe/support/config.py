@@ -130,6 +130,21 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """A line for each value that differs.
+
+    Example:
+        >>> changed({"optim": {"lr": 1, "warmup": 5}}, {"optim": {"lr": 2, "warmup": 5}})
+        ['optim.lr: 1 there, 2 here']
+    """
+    old, new = flatten(before), flatten(now)
+    return [
+        f"{name}: {old.get(name, 'none')} there, {new.get(name, 'none')} here"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
+
+
 def documented(kind: type[Any], indent: str = "") -> str:
     """All options with their defaults and help, as YAML that can be edited."""
     lines = []

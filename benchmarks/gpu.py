@@ -1,4 +1,4 @@
-"""What benchmarks on a GPU share: its clock, its peak memory, and what it can do at best."""
+"""GPU: its clock, its peak memory, and its highest measured rates."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,10 +8,14 @@ import torch
 from oaxe.support.errors import UserError
 from oaxe.support.timing import Timing
 
+DEVICE = "cuda"
+
 
 def require_gpu() -> None:
     if not torch.cuda.is_available():
-        raise UserError("this benchmark needs a CUDA device; on a CPU there is `oaxe bench losses`")
+        raise UserError(
+            "this benchmark needs a CUDA device; on a CPU there is `python -m benchmarks losses`"
+        )
 
 
 def device_clock(run: Callable[[], object], calls: int = 1) -> float:
@@ -27,7 +31,7 @@ def device_clock(run: Callable[[], object], calls: int = 1) -> float:
 
 
 def graph_of(run: Callable[[], object], calls: int) -> Callable[[], None]:
-    """Replays so many calls without the host in between."""
+    """A replay of so many calls, without the host in between."""
     run()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -37,7 +41,7 @@ def graph_of(run: Callable[[], object], calls: int) -> Callable[[], None]:
 
 
 def peak_gib(run: Callable[[], object]) -> float:
-    """The most memory allocated at any time of a call, what was there before included."""
+    """The most memory allocated during a call, including what was allocated before."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     run()
@@ -46,10 +50,10 @@ def peak_gib(run: Callable[[], object]) -> float:
 
 
 def ceilings() -> dict[str, Any]:
-    """Measured: operations of a large bf16 product, bytes (read and written) of a large copy."""
+    """Measured rates: operations of a large bf16 product, bytes of a large copy."""
     size = 8_192
-    a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    source = torch.randn(2**29, device="cuda")
+    a, b = (torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+    source = torch.randn(2**29, device=DEVICE)
     target = torch.empty_like(source)
     for _ in range(3):
         a @ b

@@ -1,12 +1,12 @@
-"""Everything installed here that solves a list of square assignment problems on the CPU.
+"""Installed libraries that solve a list of square assignment problems on the CPU.
 
-Each is given the layout that it likes best. Who measures solving alone builds that before the clock
-starts; a peer's own conversion of float32, which is what models give, is part of its work.
+Each gets the layout that it likes best, built before the clock starts where solving alone is
+measured. A library's own conversion of float32, which models give, is part of its time.
 """
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import groupby
 from typing import Any
 
@@ -15,7 +15,9 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-Problems = list[np.ndarray]  # float32 (n, n), sorted by n
+from benchmarks.inputs import Problems
+
+SCIPY = "scipy loop"
 Orders = list[np.ndarray]  # column of each row
 
 
@@ -29,16 +31,14 @@ class Peer:
 
 
 def scipy_loop(problems: Problems) -> Orders:
-    """The paper's way."""
+    """As in the paper's code: a loop over sentences."""
     return [linear_sum_assignment(cost)[1] for cost in problems]
 
 
 def lapx(groups: list[np.ndarray]) -> Orders:
     import lap
 
-    return [
-        columns for group in groups for columns in lap.lapjvr_batch(group, return_cost=False)[1]
-    ]
+    return [order for group in groups for order in lap.lapjvr_batch(group, return_cost=False)[1]]
 
 
 def lapjv(problems: Problems) -> Orders:
@@ -50,7 +50,7 @@ def lapjv(problems: Problems) -> Orders:
 def torch_linear_assignment(groups: list[Tensor]) -> Orders:
     from torch_linear_assignment import batch_linear_assignment
 
-    return [columns for group in groups for columns in batch_linear_assignment(group).numpy()]
+    return [order for group in groups for order in batch_linear_assignment(group).numpy()]
 
 
 def same_size(problems: Problems) -> list[np.ndarray]:
@@ -63,17 +63,18 @@ def same_size_tensors(problems: Problems) -> list[Tensor]:
 
 
 def installed_peers() -> dict[str, Peer]:
+    torch_peer = Peer(same_size_tensors, torch_linear_assignment)
     modules = {
+        "scipy": (SCIPY, Peer(list, scipy_loop)),
         "lap": ("lapx", Peer(same_size, lapx)),
         "lapjv": ("lapjv", Peer(list, lapjv)),
-        "torch_linear_assignment": (
-            "torch-linear-assignment",
-            Peer(same_size_tensors, torch_linear_assignment),
-        ),
+        "torch_linear_assignment": ("torch-linear-assignment", torch_peer),
     }
-    found = {name: peer for module, (name, peer) in modules.items() if _installed(module)}
-    return {"scipy loop": Peer(list, scipy_loop), **found}
+    return dict(named for module, named in modules.items() if find_spec(module) is not None)
 
 
-def _installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
+def total_cost(problems: Problems, orders: Orders) -> float:
+    return sum(
+        float(cost[np.arange(len(cost)), order].astype(np.float64).sum())
+        for cost, order in zip(problems, orders, strict=True)
+    )
