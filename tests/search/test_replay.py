@@ -19,8 +19,8 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from oaxe.decoding import translator as translator_module
 from oaxe.decoding.translator import Translator
-from oaxe.search.replay import Call, Replays, Tensors, compute
 from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.replay import Call, Replays, Tensors, compute
 from oaxe.systems import System, cmlm
 from oaxe.text.subwords import Subwords, train_subwords
 from tests.models import micro, random_batch

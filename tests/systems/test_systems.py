@@ -49,9 +49,7 @@ def training_batch(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def progress_of(system: System, epoch: float = 0.0, epochs: float = math.inf) -> Progress:
-    return Progress(
-        torch.tensor(epoch, dtype=torch.float64), epochs, system.phase(epoch, epochs)
-    )
+    return Progress(torch.tensor(epoch, dtype=torch.float64), epochs, system.phase(epoch, epochs))
 
 
 @pytest.mark.parametrize("name", built_in())

@@ -34,9 +34,7 @@ def test_decoding_is_beam_search() -> None:
     model = eager_to_end(micro("transformer"))
     source = random_batch(9, 3, 6)
     decoding = Decoding(beam=3, length_penalty=0.5, max_ratio=0.5)
-    expected = beam_search(
-        model.transformer, source, beam=3, length_penalty=0.5, max_ratio=0.5
-    )
+    expected = beam_search(model.transformer, source, beam=3, length_penalty=0.5, max_ratio=0.5)
     assert model.translate(source, decoding) == expected
     assert model.rows(decoding) == 3
 
