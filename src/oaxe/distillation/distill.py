@@ -62,7 +62,7 @@ def distill(
 
     Args:
         out: folder to make, see :mod:`oaxe.distillation.folder`.
-        teacher: an autoregressive model, see :func:`oaxe.decoding.lines.load_translator`.
+        teacher: an autoregressive model, see :func:`oaxe.training.run.load_translator`.
         source: text (plain, ``.gz`` or ``.xz``), a sentence a line. Blank lines stay blank.
         languages: of source and target; default: those in the names of the files.
         beam, length_penalty, batch_tokens, bf16: see :meth:`Translator.translate`.
