@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from oaxe.support.files import write_whole
 from oaxe.support.html import page, paragraph, svg, table
-from oaxe.support.tables import Figures, markdown, mean_and_spread
+from oaxe.support.tables import TextTable as Figures
+from oaxe.support.tables import markdown, mean_and_spread
 from reproduction.synthetic.outcome import NONE
 from reproduction.synthetic.recipe import METHODS, PRESETS
 from reproduction.synthetic.task import ORDERINGS

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from oaxe.evaluation.page import examples_section
-from oaxe.support.tables import Figures
+from oaxe.support.tables import TextTable as Figures
 from reproduction.translation.records import Records
 from reproduction.translation.sheet import Sheet
 from reproduction.translation.tables import Table

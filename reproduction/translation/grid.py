@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oaxe.evaluation.page import MARKERS
 from oaxe.support.html import picture
-from oaxe.support.tables import NOTHING, Figures, mean_and_spread
+from oaxe.support.tables import NOTHING, mean_and_spread
+from oaxe.support.tables import TextTable as Figures
 from reproduction.translation.paper import PAPER, Reported
 from reproduction.translation.records import Records
 from reproduction.translation.sheet import Block, Sheet, blocks_of, colour, finished, origin

@@ -5,7 +5,8 @@ from statistics import mean
 
 from oaxe.evaluation.page import MARKERS
 from oaxe.support.html import picture
-from oaxe.support.tables import Figures, mean_and_spread
+from oaxe.support.tables import TextTable as Figures
+from oaxe.support.tables import mean_and_spread
 from reproduction.translation.records import Records
 from reproduction.translation.sheet import Block, Sheet, blocks_of, colour, finished, origin
 from reproduction.translation.tables import Row, Table

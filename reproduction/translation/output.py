@@ -9,7 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from oaxe.evaluation.page import STYLE
 from oaxe.support.files import appears_whole, write_whole
 from oaxe.support.html import page, paragraph, scroll, svg, table
 from oaxe.support.tables import NOTHING, markdown
@@ -54,7 +53,7 @@ def write_sheet(
         "<h2>Where our figures come from</h2>",
         links_html(origins),
     ]
-    write_whole(out / f"{name}.html", page(title, "\n".join(body), STYLE))
+    write_whole(out / f"{name}.html", page(title, "\n".join(body)))
 
 
 def picture_name(name: str, label: str, sheet: Sheet) -> str:

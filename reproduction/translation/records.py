@@ -17,11 +17,10 @@ from rich.console import Console
 from oaxe.decoding.lines import load_translator, usable_device
 from oaxe.evaluation.evaluate import Options, evaluate
 from oaxe.evaluation.fluency import perplexity
-from oaxe.evaluation.gold import Gold, read_gold
-from oaxe.evaluation.scores import metrics_for
+from oaxe.evaluation.models import load_model, weights_checksum
+from oaxe.evaluation.references import References, read_references
 from oaxe.evaluation.significance import paired_test
 from oaxe.evaluation.speed import measure_speed, speed_up
-from oaxe.evaluation.systems import load_model, weights_checksum
 from oaxe.support.checksums import checksum
 from oaxe.support.environment import environment
 from oaxe.support.files import write_whole
@@ -119,8 +118,7 @@ class Records:
             if not self.gold_path(test).exists():
                 return None
             texts = {name: read_lines(output) for name, output in outputs.items()}
-            metrics = metrics_for(self.gold(test))
-            found = paired_test(metrics, texts, baseline, trials=TRIALS)[system]
+            found = paired_test(self.gold(test), texts, baseline, trials=TRIALS)[system]
             known[key] = {"files": files, **found}
             write_json(path, known)
         comparison: Record = known[key]
@@ -129,9 +127,9 @@ class Records:
     def gold_path(self, test: str) -> Path:
         return self.place.gold / f"{test}.jsonl"
 
-    def gold(self, test: str) -> Gold:
+    def gold(self, test: str) -> References:
         results = [r["tests"] for r in self._results.values() if test in r["tests"]]
-        return read_gold(multiref=self.gold_path(test), language=results[0][test]["language"])
+        return read_references(multiref=self.gold_path(test), language=results[0][test]["language"])
 
     def side_by_side(self, systems: Sequence[str], test: str, count: int) -> Record | None:
         """The report of `oaxe evaluate` on the outputs of seed 1, for its examples alone."""
@@ -157,7 +155,7 @@ def measure_fluency(place: Place, systems: Iterable[str], seeds: int, console: C
     model, known = {"crc32": weights_checksum(lm)}, read_json(path)
     if known.get("lm") != model:
         known = {"lm": model, "systems": {}}  # those of another model cannot be compared
-    gold = read_gold(multiref=place.gold / "test.jsonl", language=lm.languages[1])
+    gold = read_references(multiref=place.gold / "test.jsonl", language=lm.languages[1])
     texts = {GOLD: gold.first}
     for name in systems:
         for seed in range(1, seeds + 1):
@@ -200,7 +198,7 @@ def time_decoding(place: Place, n_seeds: int, console: Console) -> None:
             model = load_model(str(place.run(name, seeds[name][0])), None, options)
             model.cuda_graphs = how.endswith(GRAPHS)
             translators[f"{SYSTEMS[name].label}, {how}"] = model
-    sources = read_gold(multiref=place.gold / "test.jsonl").sources or []
+    sources = read_references(multiref=place.gold / "test.jsonl").sources or []
     recipe = place.recipe
     bf16 = recipe.bf16 and on_gpu
     found = measure_speed(translators, sources, batch_tokens=recipe.batch_tokens, bf16=bf16)

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from oaxe.decoding.lines import usable_device
-from oaxe.evaluation.output import make_folder
+from oaxe.evaluation.show import make_folder
 from oaxe.support.errors import UserError
 from oaxe.support.jobs import INTERRUPTED, run_jobs, what_is_missing
 from oaxe.support.tables import markdown

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from oaxe.evaluation.page import COLOURS
-from oaxe.support.tables import Figures
+from oaxe.support.tables import TextTable as Figures
 from reproduction.translation.records import Records
 from reproduction.translation.tables import Table
 

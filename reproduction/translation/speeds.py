@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oaxe.evaluation.tables import speed
-from oaxe.support.tables import NOTHING, Figures
+from oaxe.support.tables import NOTHING
+from oaxe.support.tables import TextTable as Figures
 from reproduction.translation.paper import TIMES_XE
 from reproduction.translation.place import read_json
 from reproduction.translation.records import Records

@@ -14,7 +14,7 @@ from rich.console import Console
 from oaxe.decoding.lines import usable_device
 from oaxe.distillation.distill import distill
 from oaxe.evaluation.evaluate import Options, evaluate
-from oaxe.evaluation.gold import Gold, read_gold
+from oaxe.evaluation.references import References, read_references
 from oaxe.support.config import to_mapping
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
@@ -54,7 +54,7 @@ def prepare_raw(place: Place, console: Console) -> None:
     )
     place.gold.mkdir(parents=True, exist_ok=True)
     for name, gold in held_out_sets(place, found):  # "test" comes last: then all are there
-        entries = zip(gold.sources or (), gold.references, strict=True)
+        entries = zip(gold.sources or (), gold.texts, strict=True)
         lines = [json.dumps({"src": s, "refs": r}, ensure_ascii=False) for s, r in entries]
         kept = lines[: recipe.held_out]
         write_whole(place.gold / f"{name}.jsonl", "".join(f"{line}\n" for line in kept))
@@ -81,21 +81,21 @@ def beginning(pair: Pair, count: int | None, stem: Path) -> Pair:
     return paths
 
 
-def held_out_sets(place: Place, found: Dataset) -> Iterator[tuple[str, Gold]]:
+def held_out_sets(place: Place, found: Dataset) -> Iterator[tuple[str, References]]:
     """More references where there are any, text of another domain where that says something."""
     languages = found.source_language, found.target_language
     name, turned = find(place.dataset)
     several = [path for path in found.others if path.suffix == ".jsonl"]
     if several and not turned:
-        yield "multiref", read_gold(multiref=several[0], language=languages[1])
+        yield "multiref", read_references(multiref=several[0], language=languages[1])
     if languages == ("en", "de") and (place.sets / OTT[1]).is_dir():
         ott = dataset(OTT[1], place.sets)
         references = [ott.test[1], *ott.others]
-        yield OTT[0], read_gold(references=references, source=ott.test[0], language="de")
+        yield OTT[0], read_references(references=references, source=ott.test[0], language="de")
     if name == "europarl-en-de" and (place.sets / NEWS[1]).is_dir():
         source, target = dataset("newstest-" + "-".join(languages), place.sets).test
-        yield NEWS[0], read_gold(references=[target], source=source, language=languages[1])
-    yield "test", read_gold(data=place.data("raw"))
+        yield NEWS[0], read_references(references=[target], source=source, language=languages[1])
+    yield "test", read_references(data=place.data("raw"))
 
 
 def write_teacher_text(place: Place, jobs: int, console: Console) -> None:
@@ -195,12 +195,12 @@ def score_system(place: Place, name: str, seed: int, console: Console) -> dict[s
     )
     found = {}
     for test in place.tests():
-        gold = read_gold(multiref=place.gold / f"{test}.jsonl", language=language)
+        gold = read_references(multiref=place.gold / f"{test}.jsonl", language=language)
         model = f"{name}={place.run(name, seed)}"
         report, systems = evaluate(gold, [], [model], options, console)
         output = place.output(name, seed, test)
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(output, "".join(f"{line}\n" for line in systems[0].output))
+        write_whole(output, "".join(f"{line}\n" for line in systems[0].scored))
         keys = "language", "unit", "sentences", "gold", "notes", "inputs"
         found[test] = report["systems"][name] | {key: report[key] for key in keys}
     return found
