@@ -131,13 +131,13 @@ def distill(
         return False
     except torch.OutOfMemoryError as error:
         raise UserError(
-            f"too little memory for batches of {batch_tokens:,} tokens: {error}. What is "
-            "translated is kept; run the same command with a lower --batch-tokens"
+            f"too little memory for batches of {batch_tokens:,} tokens: {error}. Finished "
+            "translations are kept; run the same command with a lower --batch-tokens"
         ) from error
     except OSError as error:
         raise UserError(
             f"a file could not be read or written: {error}. {out} must be writable, with room for "
-            "the text twice. What is translated is kept; then run the same command again"
+            "the text twice. Finished translations are kept; then run the same command again"
         ) from error
     finally:
         leave(ranks)
