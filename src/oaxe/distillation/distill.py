@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from sacrebleu import BLEU
 
 from oaxe.decoding.translator import Translator
 from oaxe.distillation.display import progress_bar
@@ -27,7 +26,8 @@ from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_json
 from oaxe.support.locks import locked
-from oaxe.text.languages import bleu_tokenizer, check_direction, language_in_name
+from oaxe.text.bleu import corpus_bleu
+from oaxe.text.languages import check_direction, language_in_name
 from oaxe.text.lines import Pair, read_in_chunks, read_parallel
 from oaxe.text.manifest import read_manifest
 from oaxe.text.prepare import input_checksum
@@ -220,9 +220,9 @@ def score_teacher(
     if read_json(path).get("files") == files:
         return
     sources, references = valid
-    bleu = BLEU(tokenize=bleu_tokenizer(translator.languages[1]))
-    score = bleu.corpus_score(translate_quietly(translator, sources, how), [references]).score
-    signature = str(bleu.get_signature())
+    hypotheses = translate_quietly(translator, sources, how)
+    found = corpus_bleu(hypotheses, [references], translator.languages[1])
+    score, signature = found["score"], found["signature"]
     write_json(path, {"bleu": score, "signature": signature, "files": files})
     console.print(
         f"teacher: BLEU {score:.2f} on {len(sources):,} sentences, {signature}", highlight=False
