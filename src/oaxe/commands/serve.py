@@ -33,9 +33,9 @@ def serve(
     What arrives while a batch is translated is the next batch. There is no encryption and no
     password: on anything but your own machine, put a web server in front.
     """
-    from oaxe.decoding.lines import load_translator
     from oaxe.serving.server import serve
     from oaxe.support.console import new_console
+    from oaxe.training.run import load_translator
 
     given = {
         "length_candidates": length_candidates,

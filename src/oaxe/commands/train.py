@@ -19,11 +19,10 @@ def train(
 
     On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe train config.yaml
     """
-    from oaxe.support.config import load
     from oaxe.support.console import new_console
-    from oaxe.training.settings import Settings
+    from oaxe.training.settings import load_settings
 
-    settings = load(Settings, configuration, changes or [])
+    settings = load_settings(configuration, changes or [])
 
     from oaxe.training.run import train
     from oaxe.training.trainer import INTERRUPTED
@@ -38,13 +37,12 @@ def check(
     changes: Overrides = None,
 ) -> None:
     """Read configurations and report everything that is wrong with them."""
-    from oaxe.support.config import load
-    from oaxe.training.settings import Settings
+    from oaxe.training.settings import load_settings
 
     wrong = 0
     for path in configurations:
         try:
-            load(Settings, path, changes or [])
+            load_settings(path, changes or [])
             typer.echo(f"{path}: fine")
         except UserError as error:
             wrong += 1
@@ -53,9 +51,23 @@ def check(
 
 
 @config.command()
-def show() -> None:
+def show(
+    system: Annotated[
+        str, typer.Option(help="A system of `oaxe config systems`, or a module of yours.")
+    ] = "cmlm",
+) -> None:
     """Print every setting with its default and meaning, as YAML to start from."""
-    from oaxe.support.config import documented
-    from oaxe.training.settings import Settings
+    from oaxe.training.settings import documented_settings
 
-    typer.echo(documented(Settings), nl=False)
+    typer.echo(documented_settings(system), nl=False)
+
+
+@config.command()
+def systems() -> None:
+    """List the systems: one paper each."""
+    from oaxe.systems import built_in, find
+
+    for name in built_in():
+        module = find(name)
+        about = (module.__doc__ or "").partition("\n")[0]
+        typer.echo(f"{name:<16} {about}\n{'':<16} {module.PAPER.title}, {module.PAPER.url}")

@@ -43,8 +43,9 @@ def translate(
     """Translate a file, standard input, or what you type."""
     import sys
 
-    from oaxe.decoding.lines import load_translator, talk, translate_file
+    from oaxe.decoding.lines import talk, translate_file
     from oaxe.support.console import new_console
+    from oaxe.training.run import load_translator
 
     given = {
         "length_candidates": length_candidates,

@@ -7,49 +7,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.progress import track
 
-from oaxe.decoding.saved import RUN
-from oaxe.decoding.translator import Option, Translation, Translator, changed_options
+from oaxe.decoding.translator import Option, Translation, Translator
 from oaxe.support.errors import UserError
 from oaxe.support.files import appears_whole, check_output
 from oaxe.text.lines import Lines
 
 CHUNK = 10_000  # lines that are sorted by length together
 MOMENT = 0.05  # seconds that a line waits for others
-
-
-def load_translator(model: str, device: str | None) -> Translator:
-    """A run, one of its checkpoints, a model folder, its weights, or a name on the hub.
-
-    On the GPU, if there is one.
-    """
-    device = usable_device(device)
-    path = Path(model)
-    folder = (path.parent if path.is_file() else path).absolute()
-    if (folder.parent.parent / RUN).is_file() and folder.name.startswith("step-"):
-        from oaxe.training.run import translator_at
-
-        return translator_at(folder, device)
-    return Translator.from_pretrained(folder if path.is_file() else model, device=device)
-
-
-def usable_device(device: str | None) -> str:
-    """The device that was asked for, else a GPU if there is one; UserError if it cannot be used."""
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(
-            f"--device {device} cannot be used here ({str(error).splitlines()[0]}); give cpu, or "
-            "cuda where torch finds a GPU, or leave it out"
-        ) from None
-    # cuDNN's attention plans anew, for half a second, at every new batch shape.
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    return device
 
 
 def translate_file(
@@ -67,7 +34,7 @@ def translate_file(
     Where lines come slowly, from a person or a pipe, each is answered soon.
     An output file appears when it is complete; until then it is called ``NAME.part``.
     """
-    changed_options(translator.kind, translator.decoding, options)  # before anything is opened
+    translator.decoding_with(**options)  # before anything is opened
     check_output(output, source)
     with ExitStack() as stack:
         given = Lines(Path("standard input"), sys.stdin.buffer) if source is None else Lines(source)

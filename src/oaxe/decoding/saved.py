@@ -2,16 +2,18 @@
 
 model.safetensors   the weights; tied ones once
 subwords.model      the SentencePiece model
-config.json         format, kind, languages, architecture, decoding defaults, checksums
+config.json         format, system with its options and architecture, languages, decoding
+                    defaults, checksums
 
-Nothing in it can run code. ``config.json`` is written last: a folder that has it is whole.
+Nothing in it can run code: a system that is not part of this package must be named by the user.
+``config.json`` is written last: a folder that has it is whole.
 """
 
 import json
 import os
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +22,31 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from oaxe.model.transformer import Transformer
+from oaxe.support.config import build
 from oaxe.support.errors import UserError
+from oaxe.systems import System, find
+from oaxe.systems import build as new_system
 
-FORMAT = 1
+FORMAT = 2
 WEIGHTS, SUBWORDS, CONFIG = FILES = ("model.safetensors", "subwords.model", "config.json")
 RUN = "config.yaml"
-KEYS = ("crc32", "decoding", "kind", "languages", "model")
+KEYS = ("architecture", "crc32", "decoding", "languages", "options", "system")
 
 
 def save_folder(
-    folder: Path, model: Transformer, subwords: bytes, description: Mapping[str, Any]
+    folder: Path, system: System, subwords: bytes, description: Mapping[str, Any]
 ) -> None:
     """Write the three files, each under another name first."""
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
+    weights = {name: tensor.cpu().contiguous() for name, tensor in system.state_dict().items()}
     new = {name: folder / f"{name}.new" for name in FILES}
     save_file(weights, new[WEIGHTS])
     new[SUBWORDS].write_bytes(subwords)
     shutil.copymode(new[SUBWORDS], new[WEIGHTS])  # safetensors lets nobody else read its file
     config = {
         "format": FORMAT,
+        **system.description(),
         **description,
-        "model": model.architecture,
         "crc32": {name: _crc32(new[name]) for name in (WEIGHTS, SUBWORDS)},
     }
     new[CONFIG].write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -55,8 +59,15 @@ def save_folder(
         path.replace(folder / name)
 
 
-def load_folder(path: str | Path) -> tuple[Transformer, Path, dict[str, Any]]:
-    """Of a folder, a finished run or a name on the hub: model, path of its subwords, config."""
+def load_folder(
+    path: str | Path, systems: Collection[str] = ()
+) -> tuple[System, Path, dict[str, Any]]:
+    """The model, the path of its subwords, and the config.
+
+    Args:
+        path: a folder, a finished run, or a name on the hub.
+        systems: modules of the user's own that may be imported.
+    """
     folder = Path(path)
     if (folder / RUN).is_file():  # a training run: its model, once it is finished
         folder /= "model"
@@ -80,7 +91,7 @@ def load_folder(path: str | Path) -> tuple[Transformer, Path, dict[str, Any]]:
                 f"{folder / name} is damaged: its CRC32 is {found}, "
                 f"{CONFIG} says {expected}. Copy the file again"
             )
-    return _load_model(folder / WEIGHTS, config["model"]), folder / SUBWORDS, config
+    return _load_system(folder / WEIGHTS, config, systems), folder / SUBWORDS, config
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -106,21 +117,23 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _load_model(path: Path, architecture: Mapping[str, Any]) -> Transformer:
+def _load_system(path: Path, config: Mapping[str, Any], systems: Collection[str]) -> System:
+    name, where = str(config["system"]), str(path.parent / CONFIG)
+    options = build(find(name, systems).Options, config["options"], where)
     try:
         with torch.device("meta"):  # neither memory nor random numbers for weights read next
-            model = Transformer(**architecture)
+            system = new_system(name, config["architecture"], options)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f'"model" in {path.parent / CONFIG} is no architecture: {error}') from None
+        raise UserError(f'"architecture" in {where} is none: {error}') from None
     try:
         weights = load_file(path)
     except SafetensorError as error:
         raise UserError(f"{path} is no safetensors file: {error}") from None
-    problems = differences(model.state_dict(), weights)
+    problems = differences(system.state_dict(), weights)
     if problems:
         raise UserError(f"{path} does not fit its {CONFIG}:\n  " + "\n  ".join(problems))
-    model.load_state_dict({name: w.float() for name, w in weights.items()}, assign=True)
-    return model.eval()
+    system.load_state_dict({name: w.float() for name, w in weights.items()}, assign=True)
+    return system.eval()
 
 
 def differences(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:

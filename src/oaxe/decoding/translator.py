@@ -4,40 +4,24 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from oaxe.commands.options import MOST_LENGTH_PENALTY
 from oaxe.decoding.saved import load_folder, save_folder
-from oaxe.model.transformer import Transformer
-from oaxe.search.beam import beam_search
 from oaxe.search.hypothesis import Hypothesis
-from oaxe.search.one_pass import translate_batch
 from oaxe.search.replay import REPLAYING, Replays
+from oaxe.support.config import build, to_mapping
 from oaxe.support.errors import UserError
+from oaxe.systems import System
 from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import EOS, PAD
 
 Option = bool | int | float
-# What may be asked of each kind of model, see translate_batch and beam_search.
-OPTIONS: dict[str, dict[str, Option]] = {
-    "at": {"beam": 5, "length_penalty": 1.0, "max_ratio": 2.0},
-    "nat": {
-        "length_candidates": 5,
-        "deduplicate": True,
-        "refine_steps": 1,
-        "remove_blanks": False,  # True for models trained with AXE
-        "length_penalty": 1.0,
-    },
-    "ctc": {},
-    "lm": {},
-}
 
 COUNTING = Lock()  # the threads that translate; not of a Translator, which may be copied
 
@@ -46,7 +30,8 @@ COUNTING = Lock()  # the threads that translate; not of a Translator, which may 
 class Translation:
     text: str
     score: float  # log-probability, normalised by length
-    length: int  # places of the decoder, see Hypothesis
+    length: int  # positions of the decoder, see Hypothesis
+    log_probability: float
     tokens: list[int]  # the subwords that the text was joined from
 
 
@@ -54,33 +39,34 @@ class Translator:
     """Translates text with a trained model.
 
     Args:
-        model: a :class:`Transformer`, on the device to use.
+        system: the model, on the device to use; see :mod:`oaxe.systems`.
         subwords: those that it was trained with.
         languages: names of source and target, for the reader.
         decoding: options that this model should be decoded with unless :meth:`translate` is told
-            otherwise; those left out have the values of :data:`OPTIONS`.
+            otherwise: fields of the system's ``Decoding``, whose defaults the others have.
         cuda_graphs: on a GPU, record the passes that a sentence alone needs if the model predicts
-            all words at once, and replay them from then on: several times faster, but slower for
-            the first sentence of a length, and their memory is kept. An attribute, too.
+            in one pass, and replay them from then on: several times faster, but slower for the
+            first sentence of a length, and their memory is kept. An attribute, too.
     """
 
     def __init__(
         self,
-        model: Transformer,
+        system: System,
         subwords: Subwords,
         *,
         languages: tuple[str, str] = ("", ""),
         decoding: Mapping[str, Option] | None = None,
         cuda_graphs: bool = True,
     ) -> None:
-        self.model = model
+        self.system = system
         self.subwords = subwords
         self.languages = languages
-        self.decoding = changed_options(self.kind, OPTIONS[self.kind], decoding or {})
+        self.decoding: dict[str, Option] = {}
+        self.change_decoding(**(decoding or {}))
         self.cuda_graphs = cuda_graphs
         self._replays: Replays | None = None
         self._threads, self._was_training = 0, False
-        n_rows = model.output_weight.shape[0]
+        n_rows = system.transformer.output_weight.shape[0]
         if n_rows != subwords.vocab_size:
             raise UserError(
                 f"there are {subwords.vocab_size} subwords, but the model knows {n_rows}; "
@@ -89,13 +75,24 @@ class Translator:
 
     @classmethod
     def from_pretrained(
-        cls, path: Path | str, *, device: torch.device | str = "cpu"
+        cls,
+        path: Path | str,
+        *,
+        device: torch.device | str = "cpu",
+        systems: Collection[str] = (),
     ) -> "Translator":
-        """Load what :meth:`save_pretrained` wrote: a folder, or a name on the Hugging Face hub."""
-        model, subwords, config = load_folder(path)
+        """Load what :meth:`save_pretrained` wrote: a folder, or a name on the Hugging Face hub.
+
+        Args:
+            path: the folder or name.
+            device: where to translate.
+            systems: modules with systems of your own that the model may need. Nothing else outside
+                this package is ever imported, whatever the folder says.
+        """
+        system, subwords, config = load_folder(path, systems)
         source, target = config["languages"]
         return cls(
-            model.to(device),
+            system.to(device),
             Subwords.load(subwords),
             languages=(source, target),
             decoding=config["decoding"],
@@ -103,22 +100,17 @@ class Translator:
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write the folder that :mod:`oaxe.decoding.saved` describes."""
-        description = {
-            "kind": self.kind,
-            "languages": list(self.languages),
-            "decoding": self.decoding,
-        }
-        save_folder(Path(folder), self.model, self.subwords.model, description)
+        description = {"languages": list(self.languages), "decoding": self.decoding}
+        save_folder(Path(folder), self.system, self.subwords.model, description)
 
-    @property
-    def kind(self) -> str:
-        """``"at"``: word by word; ``"nat"``: all words at once; ``"ctc"``: the latter, by CTC.
+    def decoding_with(self, **options: Option) -> Any:
+        """The system's ``Decoding``: the defaults of this translator, changed by the options."""
+        where = f"decoding with {self.system.name}"
+        return build(self.system.decoding_type, {**self.decoding, **options}, where)
 
-        ``"lm"``, which has no encoder, is a language model: it does not translate.
-        """
-        if self.model.causal:
-            return "at" if len(self.model.encoder) else "lm"
-        return "ctc" if self.model.upsample else "nat"
+    def change_decoding(self, **options: Option) -> None:
+        """Set defaults for all sentences to come."""
+        self.decoding = to_mapping(self.decoding_with(**options))
 
     def translate(
         self,
@@ -131,7 +123,7 @@ class Translator:
     ) -> list[str]:
         """The best translation of each sentence, in the order of the input.
 
-        Empty lines stay empty. Sentences of more than ``model.max_length`` subwords are cut there
+        Empty lines stay empty. Sentences of more than ``max_length`` subwords are cut there
         and named in a warning.
 
         Args:
@@ -141,7 +133,7 @@ class Translator:
                 are rounded, which can tip a close decision.
             bf16: compute in bfloat16 (autocast).
             first_line: number of the first sentence in warnings, for input that comes in pieces.
-            **options: see :data:`OPTIONS`.
+            **options: fields of the system's ``Decoding`` to change for this call.
         """
         scored = self.translate_scored(
             sentences, batch_tokens=batch_tokens, bf16=bf16, first_line=first_line, **options
@@ -159,33 +151,38 @@ class Translator:
     ) -> list[list[Translation]]:
         """All hypotheses of each sentence with their scores, best first; see :meth:`translate`."""
         check_sentences(sentences)
-        if self.kind == "lm":
+        if not self.system.translates:
             raise UserError(
                 "this is a language model, which cannot translate; give a translator, "
                 "or the language model to oaxe evaluate --lm"
             )
-        how = changed_options(self.kind, self.decoding, options)
+        how = self.decoding_with(**options)
         tokens = self._tokens(sentences, first_line)
         alone = sum(map(bool, tokens)) == 1
-        rows = int(how.get("beam", how.get("length_candidates", 1)))  # of a sentence
         found = [[Hypothesis([], 0.0, 0)] for _ in sentences]
-        device = self.model.output_weight.device
-        with self._evaluating(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            for batch in batches([len(t) for t in tokens], batch_tokens // rows):
+        device = self.system.device
+        with self.evaluating(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            for batch in batches([len(t) for t in tokens], batch_tokens // self.system.rows(how)):
                 source = padded([tokens[i] for i in batch]).to(device)
                 hypotheses = self._decode(source, how, alone=alone)
                 for i, of_sentence in zip(batch, hypotheses, strict=True):
                     found[i] = of_sentence
         texts = iter(self.subwords.decode([h.tokens for hs in found for h in hs]))
-        return [[Translation(next(texts), h.score, h.length, h.tokens) for h in hs] for hs in found]
+        return [
+            [
+                Translation(next(texts), h.score, h.length, h.log_probability, h.tokens)
+                for h in hypotheses
+            ]
+            for hypotheses in found
+        ]
 
     @contextmanager
-    def _evaluating(self) -> Iterator[None]:
+    def evaluating(self) -> Iterator[None]:
         """No dropout, until the last of the threads that are in here has left."""
         with COUNTING:
             # eval() visits all modules: too long a walk for every sentence
-            if self.model.training:
-                self.model.eval()
+            if self.system.training:
+                self.system.eval()
                 self._was_training = True
             self._threads += 1
         try:
@@ -194,26 +191,22 @@ class Translator:
             with COUNTING:
                 self._threads -= 1
                 if self._was_training and not self._threads:
-                    self.model.train()
+                    self.system.train()
                     self._was_training = False
 
-    def _decode(
-        self, source: Tensor, how: Mapping[str, Option], *, alone: bool
-    ) -> list[list[Hypothesis]]:
-        if self.kind == "at":
-            return beam_search(self.model, source, **how)  # type: ignore[arg-type]
-        decode = partial(translate_batch, self.model, source, **how)  # type: ignore[arg-type]
-        if self._replays and not (self.cuda_graphs and self._replays.are_of(self.model)):
+    def _decode(self, source: Tensor, decoding: Any, *, alone: bool) -> list[list[Hypothesis]]:
+        if self._replays and not (self.cuda_graphs and self._replays.are_of(self.system)):
             self._replays = None
         if not (self.cuda_graphs and alone and is_on_gpu(source)):
-            return decode()
+            return self.system.translate(source, decoding)
         with REPLAYING:
-            self._replays = self._replays or Replays(self.model)
+            self._replays = self._replays or Replays(self.system)
             try:
-                return decode(replays=self._replays)
+                return self.system.translate(source, decoding, self._replays)
             except RuntimeError as error:
                 failure = error
-        hypotheses = decode()  # if that fails as well, graphs are not the reason
+        # If that fails as well, graphs are not the reason.
+        hypotheses = self.system.translate(source, decoding)
         self.cuda_graphs, self._replays = False, None
         warnings.warn(
             f"CUDA graphs failed, translating without them, more slowly: {failure}", stacklevel=4
@@ -222,7 +215,7 @@ class Translator:
 
     def _tokens(self, sentences: Sequence[str], first_line: int) -> list[list[int]]:
         """Subwords with EOS behind; nothing at all for an empty line."""
-        limit = self.model.max_length
+        limit = self.system.max_length
         tokens = self.subwords.encode([sentence.strip() for sentence in sentences])
         long = [(n, len(t)) for n, t in enumerate(tokens, first_line) if len(t) > limit]
         if long:
@@ -279,29 +272,3 @@ def batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
 def padded(tokens: Sequence[Sequence[int]]) -> Tensor:
     """``(batch, longest)``, PAD on the right."""
     return pad_sequence([torch.tensor(t) for t in tokens], batch_first=True, padding_value=PAD)
-
-
-def changed_options(
-    kind: str, defaults: Mapping[str, Option], changes: Mapping[str, Option]
-) -> dict[str, Option]:
-    """The defaults with the changes; an error that names every change that cannot be."""
-    problems, there_are = [], f"there are {', '.join(defaults)}" if defaults else "it has none"
-    for name, value in changes.items():
-        if name not in defaults:
-            close = get_close_matches(name, defaults, 1)
-            hint = f"did you mean {close[0]}?" if close else there_are
-            problems.append(f"{name} is no option of a model of kind {kind!r}; {hint}")
-            continue
-        wanted = type(defaults[name])
-        allowed = (int, float) if wanted is float else (wanted,)
-        if not isinstance(value, allowed) or (isinstance(value, bool) and wanted is not bool):
-            problems.append(f"{name} must be {wanted.__name__}, got {value!r}")
-        elif wanted is int and value < 1:
-            problems.append(f"{name} must be at least 1, got {value}")
-        elif wanted is float and not 0 <= value < float("inf"):
-            problems.append(f"{name} must be finite and not negative, got {value}")
-        elif name == "length_penalty" and value > MOST_LENGTH_PENALTY:
-            problems.append(f"{name} must be at most {MOST_LENGTH_PENALTY:g}, got {value}")
-    if problems:
-        raise UserError("\n".join(problems))
-    return {**defaults, **changes}

@@ -18,12 +18,12 @@ import torch
 from rich.console import Console
 from sacrebleu import BLEU
 
-from oaxe.decoding.lines import load_translator
-from oaxe.decoding.translator import Translator, changed_options
+from oaxe.decoding.translator import Translator
 from oaxe.distillation.display import Display
 from oaxe.distillation.folder import VALID, finish, open_folder, read_json
 from oaxe.distillation.helpers import helpers
 from oaxe.distillation.shards import Shards
+from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
 from oaxe.text.languages import bleu_tokenizer, check_direction, language_in_name
@@ -32,7 +32,7 @@ from oaxe.text.manifest import checksum, read_manifest
 from oaxe.text.prepare import input_checksum
 from oaxe.training.interruption import AbandonedError, Interruption
 from oaxe.training.ranks import join, leave
-from oaxe.training.run import locked
+from oaxe.training.run import load_translator, locked
 
 POOR = 5.0  # BLEU
 SECONDS_BETWEEN_LOOKS = 0.2  # at what the other processes have done
@@ -89,7 +89,7 @@ def distill(
         options = {"beam": beam, "length_penalty": float(length_penalty)}
         settings = {
             "teacher": fingerprint(translator),
-            "decoding": changed_options("at", translator.decoding, options),
+            "decoding": to_mapping(translator.decoding_with(**options)),
             "bf16": bf16,
             "source": inputs[0],
         }
@@ -168,10 +168,10 @@ def training_source(data: Path) -> Path:
 
 def load_teacher(name: str, device: str | None) -> Translator:
     translator = load_translator(name, device)
-    if translator.kind != "at":
+    if "beam" not in translator.decoding:
         raise UserError(
-            f"the teacher {name} is a model of kind {translator.kind!r}; distillation needs an "
-            "autoregressive one: train it with model.kind: at"
+            f"the teacher {name} is a {translator.system.name}, which has no beam search; "
+            "distillation needs an autoregressive teacher: train one with model.system: transformer"
         )
     return translator
 
@@ -195,7 +195,7 @@ def check_languages(
 def fingerprint(translator: Translator) -> str:
     """SHA-256 of subwords, weights and their names; the same wherever the teacher lies."""
     digest = sha256(translator.subwords.model)
-    for name, tensor in sorted(translator.model.state_dict().items()):
+    for name, tensor in sorted(translator.system.state_dict().items()):
         digest.update(name.encode() + tensor.cpu().numpy().tobytes())
     return digest.hexdigest()
 

@@ -65,7 +65,7 @@ def open_folder(
         plan = {"settings": settings, "counts": counts, "shard_size": shard_size(counts["lines"])}
     compare(out, plan["settings"], settings)
     if cut := plan["counts"]["cut"]:
-        limit = translator.model.max_length
+        limit = translator.system.max_length
         console.print(
             f"warning: {cut:,} lines have more than {limit} subwords, the most that this teacher "
             f"can read, and are cut there; `oaxe prepare --max-length {limit}` drops these pairs",
@@ -130,7 +130,7 @@ def survey(source: Path, translator: Translator) -> dict[str, int]:
         lengths = [*map(len, translator.subwords.encode([line.strip() for line in lines]))]
         counts["lines"] += len(lines)
         counts["blank"] += lengths.count(0)
-        counts["cut"] += sum(length > translator.model.max_length for length in lengths)
+        counts["cut"] += sum(length > translator.system.max_length for length in lengths)
     return counts
 
 

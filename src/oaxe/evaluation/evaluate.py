@@ -7,11 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
-from oaxe.decoding.lines import load_translator
 from oaxe.decoding.translator import Option, Translator
 from oaxe.evaluation.fluency import perplexity
 from oaxe.evaluation.gold import Gold, blank_note
-from oaxe.evaluation.ncm import ncm, why_not
+from oaxe.evaluation.ncm import ncm
 from oaxe.evaluation.repetition import repeated_percent
 from oaxe.evaluation.scores import (
     LENGTHS,
@@ -37,8 +36,9 @@ from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
 from oaxe.text.languages import is_unspaced, unit, words
 from oaxe.text.manifest import checksum
+from oaxe.training.run import load_translator
 
-FORMAT = 1
+FORMAT = 2
 TOKENIZED = 100  # lines that end in a period of its own, as for sacreBLEU's own warning
 Report = dict[str, Any]
 
@@ -135,10 +135,10 @@ def evaluate(
 
 def load_lm(model: str, device: str | None) -> Translator:
     lm = load_translator(model, device)
-    if lm.kind != "lm":
+    if lm.system.translates:
         raise UserError(
-            f"--lm {model} is a translator of kind {lm.kind}, not a language model; train one on "
-            "the target side with model.kind lm"
+            f"--lm {model} is a translator ({lm.system.name}), not a language model; train one on "
+            "the target side with model.system: language_model"
         )
     return lm
 
@@ -172,8 +172,8 @@ def _measure(
     translator = system.translator
     repetition = repeated_percent(words(text, gold.language) for text in system.raw)
     multimodality = None
-    if translator is not None and why_not(translator.kind) is None:
-        multimodality = ncm(system.translations, translator.decoding["length_penalty"])
+    if translator is not None and not translator.system.no_ncm:
+        multimodality = ncm(system.translations)
     return {
         "bleu": bleu(metrics, system.output),
         "chrf": chrf(metrics, system.output),
@@ -197,9 +197,10 @@ def _measure(
         "given": system.given,
         "model": (
             {
-                "kind": translator.kind,
+                "system": translator.system.name,
                 "crc32": weights_checksum(translator),
                 "decoding": translator.decoding,
+                "decoding_in_words": str(translator.decoding_with()),
             }
             if translator
             else None
@@ -259,6 +260,6 @@ def _notes(systems: Sequence[System], metrics: Metrics, gold: Gold, options: Opt
             notes += blank_note(system.given, silent, " where the reference is not")
             if options.speed:
                 notes.append(f"{system.name} has no speed: it is a file")
-        elif reason := why_not(system.translator.kind):
+        elif reason := system.translator.system.no_ncm:
             notes.append(f"{system.name} has no NCM: {reason}")
     return notes

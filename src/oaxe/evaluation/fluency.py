@@ -20,7 +20,7 @@ def perplexity(
     The end of a sentence is predicted like a word and counts as one. Sentences that are longer than
     the language model can read are cut, for both sums.
     """
-    limit = lm.model.max_length
+    limit = lm.system.max_length
     tokens = lm.subwords.encode([text.strip() for text in texts])
     long = [i for i, sentence in enumerate(tokens) if len(sentence) > limit]
     tokens = [sentence[:limit] for sentence in tokens]

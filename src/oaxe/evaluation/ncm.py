@@ -5,26 +5,16 @@ from collections.abc import Sequence
 from oaxe.decoding.translator import Translation
 
 
-def ncm(translations: Sequence[Translation], length_penalty: float = 1.0) -> float:
-    """NCM = E[-log P(Y|X)] / E[|Y|], over the outputs Y of a model that says all words at once.
+def ncm(translations: Sequence[Translation]) -> float:
+    """NCM = E[-log P(Y|X)] / E[|Y|], over the outputs Y of a one-pass model.
 
-    P(Y|X) is the product over the places of the one pass that made Y, at the length that it chose
-    (whose own probability is left out), over the words that may be said; |Y| counts these places,
-    before de-duplication. Natural logarithm; 0 is a model that is certain.
+    P(Y|X) is the product over the positions of the one pass that made Y, at the length that it
+    chose (whose own probability is left out), over the words that may be predicted; |Y| is the
+    number of these positions, before de-duplication. Natural logarithm; 0 is a model that is
+    certain.
 
     Args:
-        translations: of each sentence the best.
-        length_penalty: that they were decoded with: the score is the log-probability over the
-            places to this power.
+        translations: the best of each sentence.
     """
-    log_probability: float = sum(t.score * t.length**length_penalty for t in translations)
+    log_probability: float = sum(t.log_probability for t in translations)
     return -log_probability / max(sum(t.length for t in translations), 1)
-
-
-def why_not(kind: str) -> str | None:
-    """The reason why a model of this kind has no NCM."""
-    return {
-        "nat": None,
-        "at": "it chooses word by word, each after having seen those before",
-        "ctc": "its output is the sum of many alignments, of which decoding sees one",
-    }[kind]

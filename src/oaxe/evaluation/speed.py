@@ -59,11 +59,11 @@ def measure_speed(
                 "sentences": len(some),
             },
             "sentences_per_second": len(lines) / Timing(rounds[name]).median,
-            "device": str(translator.model.output_weight.device),
+            "device": str(translator.system.device),
             "precision": "bf16" if bf16 else "fp32",
             "batch_tokens": batch_tokens,
             "decoding": translator.decoding,
-            "cuda_graphs": translator.cuda_graphs,  # on a GPU, for a sentence alone, not of kind at
+            "cuda_graphs": translator.cuda_graphs,  # on a GPU, for a sentence alone, in one pass
         }
         for name, translator in translators.items()
     }

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from oaxe.decoding.lines import load_translator
-from oaxe.decoding.translator import OPTIONS, Option, Translation, Translator, changed_options
+from oaxe.decoding.translator import Option, Translation, Translator
 from oaxe.evaluation.gold import Gold, check_lines
 from oaxe.evaluation.repetition import collapsed
 from oaxe.support.errors import UserError
 from oaxe.text.languages import joined, unit, words
 from oaxe.text.lines import read_lines
+from oaxe.training.run import load_translator
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ def read_system(name: str, path: Path, gold: Gold) -> System:
 
 
 def load_model(model: str, device: str | None, options: Mapping[str, Option]) -> Translator:
-    """A translator that decodes with those of the options that its kind of model has."""
+    """A translator that decodes with those of the options that its system has."""
     translator = load_translator(model, device)
-    if translator.kind == "lm":
+    if not translator.system.translates:
         raise UserError(f"--model {model} is a language model, which cannot translate; see --lm")
-    mine = {name: value for name, value in options.items() if name in OPTIONS[translator.kind]}
-    translator.decoding = changed_options(translator.kind, translator.decoding, mine)
+    mine = {name: value for name, value in options.items() if name in translator.decoding}
+    translator.change_decoding(**mine)
     return translator
 
 
@@ -85,7 +85,7 @@ def translate_system(
     bf16: bool,
 ) -> System:
     """Translate once; repeats are removed afterwards, as decoding does it."""
-    keep_all: dict[str, Option] = {"deduplicate": False} if translator.kind == "nat" else {}
+    keep_all: dict[str, Option] = {n: False for n in translator.decoding if n == "deduplicate"}
     found = translator.translate_scored(
         sources, batch_tokens=batch_tokens, bf16=bf16, first_line=1, **keep_all
     )
@@ -106,6 +106,6 @@ def translate_system(
 def weights_checksum(translator: Translator) -> str:
     """CRC32 of all weights and subwords, wherever they were loaded from."""
     crc = zlib.crc32(translator.subwords.model)
-    for tensor in translator.model.state_dict().values():
+    for tensor in translator.system.state_dict().values():
         crc = zlib.crc32(tensor.cpu().contiguous().numpy().tobytes(), crc)
     return f"{crc:08x}"

@@ -1,7 +1,7 @@
-"""What the decoder reads while it is trained, and which tokens it is charged for.
+"""What the decoder reads while it is trained, and the tokens that the loss is computed over.
 
 All functions take right-padded token ids and return right-padded inputs (PAD stays PAD, so
-``inputs != PAD`` is the decoder's mask) and targets with IGNORED where nothing is charged.
+``inputs != PAD`` is the decoder's mask) and targets with IGNORED where there is no loss.
 """
 
 from typing import Literal, get_args
@@ -18,43 +18,44 @@ Masking = Literal["unobserved", "partial-all", "partial-masks"]
 
 
 def decoder_inputs(
-    target: Tensor, objective: Masking, generator: torch.Generator | None = None
+    target: Tensor, masking: Masking, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of a model that predicts all words at once.
+    """Inputs and targets of a model that predicts all words in one pass.
 
     Args:
         target: ``(batch, length)`` tokens without BOS and EOS.
-        objective: ``"unobserved"``: every input is MASK and every token is charged, the default
-            for OaXE. ``"partial-all"``: k places, chosen at random with k uniform in 1..N, are MASK
-            and the others show their token; every token is charged. ``"partial-masks"``: the same,
-            but only tokens under a MASK are charged, as the CMLM is trained.
-        generator: source of the random places; numbers are drawn on its device.
+        masking: ``"unobserved"``: every input is MASK and the loss is computed over all tokens, the
+            default for OaXE. ``"partial-all"``: k positions, chosen at random with k uniform in
+            1..N, are MASK and the others show their token; the loss is over all tokens.
+            ``"partial-masks"``: the same, but the loss is only over tokens under a MASK, as the
+            CMLM is trained.
+        generator: source of the random positions; numbers are drawn on its device.
 
     Example:
         >>> decoder_inputs(torch.tensor([[8, 9, PAD]]), "unobserved")
         (tensor([[4, 4, 0]]), tensor([[   8,    9, -100]]))
     """
-    if objective not in get_args(Masking):
-        raise ValueError(f"objective must be one of {get_args(Masking)}, got {objective!r}")
+    if masking not in get_args(Masking):
+        raise ValueError(f"masking must be one of {get_args(Masking)}, got {masking!r}")
     real = target != PAD
-    charged = target.masked_fill(~real, IGNORED)
-    if objective == "unobserved":
-        return target.masked_fill(real, MASK), charged
-    masked = random_places(real, generator)
-    if objective == "partial-masks":
-        charged = charged.masked_fill(~masked, IGNORED)
-    return target.masked_fill(masked, MASK), charged
+    wanted = target.masked_fill(~real, IGNORED)
+    if masking == "unobserved":
+        return target.masked_fill(real, MASK), wanted
+    masked = random_positions(real, generator)
+    if masking == "partial-masks":
+        wanted = wanted.masked_fill(~masked, IGNORED)
+    return target.masked_fill(masked, MASK), wanted
 
 
-def random_places(real: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """``(batch, length)`` bool: k of the N real places of each row, k uniform in 1..N."""
+def random_positions(real: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """``(batch, length)`` bool: k of the N real positions of each row, k uniform in 1..N."""
     batch, length = real.shape
     device = real.device if generator is None else generator.device
     draws = torch.rand(batch, length + 1, generator=generator, device=device).to(real.device)
     n = real.sum(1, keepdim=True)
     k = 1 + (draws[:, :1] * n).long()  # draws are below 1; rounding up to n + 1 is harmless below
     order = draws[:, 1:].masked_fill(~real, 2.0).argsort(1)
-    rank = order.argsort(1)  # of each place among the draws of its row, padding last
+    rank = order.argsort(1)  # of each position among the draws of its row, padding last
     return (rank < k) & real
 
 
@@ -67,17 +68,17 @@ def causal_inputs(target: Tensor) -> tuple[Tensor, Tensor]:
     """
     inputs = F.pad(target, (1, 0), value=BOS)
     n = (target != PAD).sum(1, keepdim=True)
-    charged = F.pad(target, (0, 1), value=PAD).scatter(1, n, EOS)
-    return inputs, charged.masked_fill(charged == PAD, IGNORED)
+    wanted = F.pad(target, (0, 1), value=PAD).scatter(1, n, EOS)
+    return inputs, wanted.masked_fill(wanted == PAD, IGNORED)
 
 
-def ctc_inputs(source: Tensor, upsample: int) -> Tensor:
-    """Inputs of a CTC decoder: every source token ``upsample`` times.
+def upsampled(source: Tensor, factor: int) -> Tensor:
+    """Every source token ``factor`` times: inputs of a decoder whose length depends on the source.
 
-    The number of places depends on the source alone, and each place starts from a word nearby.
+    Each position starts from a source word nearby.
 
     Example:
-        >>> ctc_inputs(torch.tensor([[8, EOS, PAD]]), 2)
+        >>> upsampled(torch.tensor([[8, EOS, PAD]]), 2)
         tensor([[8, 8, 2, 2, 0, 0]])
     """
-    return source.repeat_interleave(upsample, dim=1)
+    return source.repeat_interleave(factor, dim=1)

@@ -1,7 +1,6 @@
-"""One Transformer for all: causal, it is the autoregressive model; with full attention, the CMLM.
+"""The Transformer that every system is built on: causal for autoregressive ones, else not.
 
-Following the CMLM: GELU, learned positions, one embedding for source, target and output. A LENGTH
-symbol goes in front of the source and its final state predicts the length of the target.
+As in the CMLM: GELU, learned positions, one embedding for source, target and output.
 """
 
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from oaxe.model.attention import attention
 from oaxe.model.feed_forward import linear_gelu
 from oaxe.model.residual import add_and_normalise
-from oaxe.text.symbols import LENGTH, PAD
+from oaxe.text.symbols import PAD
 
 Norm = Literal["post", "pre"]
 Positions = Literal["start", "both"]
@@ -40,9 +39,8 @@ SIZES: dict[str, Size] = {
 
 
 class Encoded(NamedTuple):
-    hidden: Tensor  # (batch, source_len, dim), LENGTH included where there is one
+    hidden: Tensor  # (batch, source_len, dim)
     mask: Tensor  # (batch, source_len) bool
-    length_logits: Tensor | None  # (batch, max_length + 1): class n is a target of n tokens
 
 
 @dataclass
@@ -197,10 +195,11 @@ class Transformer(nn.Module):
         positions: ``"start"``: counted from the first token; ``"both"``: from the last one as well,
             so that "the third from the end" is as easy to say as "the third". Not for a causal
             model, which does not know its end.
-        max_length: the most tokens of a sentence on either side, LENGTH, BOS and EOS not counted.
-        causal: True for the autoregressive model, False for models that predict all words at once.
-        upsample: 0, or for CTC the number of places that the decoder has for each source token;
-            such a model needs no LENGTH and predicts none.
+        max_length: the most tokens of a sentence on either side, special symbols not counted.
+        causal: True for autoregressive models, False for those that predict in one pass.
+        target_positions: the most positions of the decoder; default: ``max_length + 2``.
+
+    Weights are those of torch's layers: :func:`initialise` draws them as in the CMLM.
 
     Example:
         >>> model = Transformer(vocab_size=50, **SIZES["tiny"], max_length=20, causal=False)
@@ -224,12 +223,9 @@ class Transformer(nn.Module):
         dropout: float = 0.1,
         norm: Norm = "post",
         positions: Positions = "start",
-        upsample: int = 0,
+        target_positions: int | None = None,
     ) -> None:
-        arguments = dict(locals())
         super().__init__()
-        # Enough to build the same model again: Transformer(**model.architecture).
-        self.architecture = {n: v for n, v in arguments.items() if n not in ("self", "__class__")}
         if dim % heads:
             raise ValueError(f"dim must be a multiple of heads, got dim {dim} and {heads} heads")
         if norm not in ("post", "pre"):
@@ -238,20 +234,19 @@ class Transformer(nn.Module):
             raise ValueError(
                 f'positions must be "start", or "both" if not causal; got {positions!r}'
             )
-        if causal and upsample:
-            raise ValueError(f"a causal model has no places to upsample, got upsample {upsample}")
-        self.max_length, self.causal, self.upsample = max_length, causal, upsample
+        self.max_length, self.causal = max_length, causal
         # True: layers compute their activations again in the backward pass, instead of keeping
         # them: less memory, more time, the same gradients.
         self.recompute = False
         self.tokens = nn.Embedding(vocab_size, dim)
         # Two more than max_length: LENGTH or BOS in front, EOS behind.
-        n_places = upsample * (max_length + 1) if upsample else max_length + 2
-        self.source_positions = nn.Embedding(max_length + 2, dim)
-        self.target_positions = nn.Embedding(n_places, dim)
+        n_source = max_length + 2
+        n_target = n_source if target_positions is None else target_positions
+        self.source_positions = nn.Embedding(n_source, dim)
+        self.target_positions = nn.Embedding(n_target, dim)
         both = positions == "both"
-        self.source_from_end = nn.Embedding(max_length + 2, dim) if both else None
-        self.target_from_end = nn.Embedding(n_places, dim) if both else None
+        self.source_from_end = nn.Embedding(n_source, dim) if both else None
+        self.target_from_end = nn.Embedding(n_target, dim) if both else None
         self.source_norm, self.target_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
         layer = (dim, ffn, heads, dropout, norm)
@@ -261,23 +256,17 @@ class Transformer(nn.Module):
         pre = norm == "pre"
         self.encoder_norm = nn.LayerNorm(dim) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(dim) if pre else nn.Identity()
-        predicts_length = not causal and not upsample
-        self.length = nn.Linear(dim, max_length + 1) if predicts_length else None
-        self.apply(_initialise)
 
     def encode(self, source: Tensor) -> Encoded:
-        """``source (batch, source_len)``, EOS included; LENGTH is put in front here."""
-        if self.length is not None:
-            source = F.pad(source, (1, 0), value=LENGTH)
+        """``source (batch, source_len)``, special symbols included."""
         mask = source != PAD
         x = self._embed(source, self.source_positions)
         if self.source_from_end is not None:
-            x = x + self.source_from_end(places_from_end(mask))
+            x = x + self.source_from_end(positions_from_end(mask))
         x = self.dropout(self.source_norm(x))
         for layer in self.encoder:
             x = self._through(layer, x, mask)
-        x = self.encoder_norm(x)
-        return Encoded(x, mask, None if self.length is None else self.length(x[:, 0]))
+        return Encoded(self.encoder_norm(x), mask)
 
     def decode(
         self,
@@ -297,13 +286,13 @@ class Transformer(nn.Module):
             cache: of :meth:`new_cache`, for a causal model. ``inputs`` then holds only what comes
                 after all that was decoded with this cache before; one token, after the first call.
             own: for a cache that k rows share, ``(rows, steps * k)`` bool: True for what is part of
-                this row's prefix, its new token included. Place ``s * k + i`` is what row i of
-                the sentence read in step s.
+                this row's prefix, its new token included. Index ``s * k + i`` is the token that
+                row i of the sentence read in step s.
         """
         before = cache[0].length if cache else 0
         x = self._embed(inputs, self.target_positions, before)
         if self.target_from_end is not None:
-            x = x + self.target_from_end(places_from_end(mask))
+            x = x + self.target_from_end(positions_from_end(mask))
         x = self.dropout(self.target_norm(x))
         # What is padded on the right lies in the future of every real token, so a causal decoder
         # needs no other mask; and a token that comes alone after a cache has no future.
@@ -332,19 +321,10 @@ class Transformer(nn.Module):
         """``(..., dim)`` to ``(..., vocab)``."""
         return F.linear(hidden, self.output_weight)
 
-    def forward(self, source: Tensor, inputs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Hidden states ``(batch, length, dim)`` and the logits of the length, for training."""
-        encoded = self.encode(source)
-        return self.decode(inputs, mask, encoded), encoded.length_logits
-
     @property
     def output_weight(self) -> Tensor:
         """``(vocab, dim)``: the embedding is also the output projection."""
         return self.tokens.weight
-
-    @property
-    def n_parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.parameters())
 
     def _through(self, layer: nn.Module, *arguments: Any) -> Tensor:
         """What the layer makes of them; of its activations, ``recompute`` keeps none."""
@@ -366,15 +346,20 @@ class Transformer(nn.Module):
         return out
 
 
-def places_from_end(mask: Tensor) -> Tensor:
+def positions_from_end(mask: Tensor) -> Tensor:
     """``(rows, length)``: 0 for the last real token of a row, 1 for the one before; 0 for padding.
 
     Example:
-        >>> places_from_end(torch.tensor([[True, True, True, False]]))
+        >>> positions_from_end(torch.tensor([[True, True, True, False]]))
         tensor([[2, 1, 0, 0]])
     """
-    places = mask.sum(1, keepdim=True) - 1 - torch.arange(mask.shape[1], device=mask.device)
-    return places.clamp(min=0)
+    positions = mask.sum(1, keepdim=True) - 1 - torch.arange(mask.shape[1], device=mask.device)
+    return positions.clamp(min=0)
+
+
+def initialise(module: nn.Module) -> None:
+    """Draw the weights of all linear layers and embeddings anew, as in the CMLM: N(0, 0.02)."""
+    module.apply(_initialise)
 
 
 def _initialise(module: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""Word by word: greedy and beam search with the causal model."""
+"""Word by word: greedy and beam search with a causal Transformer."""
 
 import torch
 import torch.nn.functional as F
@@ -41,7 +41,7 @@ def beam_search(
         use_cache: keep keys and values of the prefix. False computes them anew, for tests.
     """
     if not model.causal:
-        raise ValueError("beam search needs a causal model; use translate_batch")
+        raise ValueError("beam search needs a causal model")
     if beam < 1:
         raise ValueError(f"beam must be at least 1, got {beam}")
     search = _Search(model, source, beam, length_penalty, max_ratio, use_cache)
@@ -156,7 +156,7 @@ class _Search:
             ]
         for layer in self.cache or []:
             layer.select(left)
-        self.encoded = Encoded(self.encoded.hidden[left], self.encoded.mask[left], None)
+        self.encoded = Encoded(self.encoded.hidden[left], self.encoded.mask[left])
         for name in ("sentences", "limit", "done", "prefixes", "own", "sums", "finished", "scores"):
             setattr(self, name, getattr(self, name)[left])
 

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from oaxe.model.graphs import Recorder
-from oaxe.model.transformer import Transformer
 from oaxe.text.symbols import PAD
 
-LEAST = 16  # places; a GPU computes these as fast as one
+LEAST = 16  # positions; a GPU computes these as fast as one
 # To be held from the first call to the use of what the last one returned: only one graph can be
 # recorded at a time, and threads that share a model would write over each other's sentences.
 REPLAYING = Lock()
@@ -20,14 +20,29 @@ REPLAYING = Lock()
 Tensors = tuple[Tensor, ...]
 
 
+class Call(Protocol):
+    """Calls a function of a model and tensors; its other arguments are plain values."""
+
+    def __call__(
+        self, function: Callable[..., Tensors], model: Any, /, *inputs: Tensor, **options: float
+    ) -> Tensors: ...
+
+
+def compute(
+    function: Callable[..., Tensors], model: Any, /, *inputs: Tensor, **options: float
+) -> Tensors:
+    """Just call it."""
+    return function(model, *inputs, **options)
+
+
 class Replays:
-    """Calls functions of a model and tensors: recorded once for each shape, from then on replayed.
+    """A :class:`Call` of one model: recorded once for each shape, from then on replayed.
 
     What a call returns is valid until the next call: all graphs share their memory. Weights may
     change in place; hooks of modules are not called.
     """
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self.model = model
         self._children = [(of, of.copy()) for m in model.modules() if (of := m._modules)]
         # Weights are kept, so that no others can have their addresses.
@@ -43,7 +58,7 @@ class Replays:
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.model,)  # a copy records its own
 
-    def are_of(self, model: Transformer) -> bool:
+    def are_of(self, model: nn.Module) -> bool:
         """Whether this is the model, with the same modules, and weights where they were."""
         return (
             model is self.model
@@ -55,7 +70,7 @@ class Replays:
         )
 
     def __call__(
-        self, function: Callable[..., Tensors], *inputs: Tensor, **options: float
+        self, function: Callable[..., Tensors], model: Any, /, *inputs: Tensor, **options: float
     ) -> Tensors:
         low = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
         key = function, low, *sorted(options.items()), *(tensor.shape for tensor in inputs)
@@ -88,9 +103,9 @@ class Replays:
         return graph, own, out
 
 
-def padded_source(source: Tensor, model: Transformer) -> Tensor:
+def padded_source(source: Tensor, max_length: int) -> Tensor:
     """``(batch, source_len)`` with a length of which there are few, see :func:`rounded`."""
-    most = model.max_length + 1  # and EOS
+    most = max_length + 1  # and EOS
     return F.pad(source, (0, rounded(source.shape[1], most) - source.shape[1]), value=PAD)
 
 

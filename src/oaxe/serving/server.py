@@ -18,8 +18,9 @@ from typing import Any
 
 from rich.console import Console
 
-from oaxe.decoding.translator import Option, Translator, changed_options
+from oaxe.decoding.translator import Option, Translator
 from oaxe.serving.batcher import Batcher
+from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
 from oaxe.support.html import page
 
@@ -159,7 +160,7 @@ def sentences_of(body: bytes) -> list[str]:
 
 def refuse_long(translator: Translator, sentences: Sequence[str]) -> None:
     """What the model cannot read whole is not translated in part."""
-    limit = translator.model.max_length
+    limit = translator.system.max_length
     for number, tokens in enumerate(translator.subwords.encode([s.strip() for s in sentences])):
         if len(tokens) > limit:
             raise RefusedError(
@@ -181,24 +182,24 @@ def serve(
     **options: Option,
 ) -> None:
     """Answer until Ctrl-C or SIGTERM; requests under way are answered first."""
-    decoding = changed_options(translator.kind, translator.decoding, options)
+    decoding = to_mapping(translator.decoding_with(**options))
 
     def translate(sentences: Sequence[str]) -> list[str]:
         return translator.translate(
             sentences,
             batch_tokens=batch_tokens,
             bf16=bf16,
-            **decoding,  # type: ignore[arg-type]
+            **decoding,
         )
 
     translate(["."])  # most of what is slow the first time is done before anybody waits
     batcher = Batcher(translate)
     about = {
         "model": name,
-        "kind": translator.kind,
+        "system": translator.system.name,
         "languages": translator.languages,
         "decoding": decoding,
-        "device": str(translator.model.output_weight.device),
+        "device": str(translator.system.device),
     }
     try:
         server = Server((host, port), batcher, partial(refuse_long, translator), about)

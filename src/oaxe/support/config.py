@@ -6,8 +6,11 @@ reported together, each with the nearest valid name.
 
 import dataclasses
 import difflib
+import math
+import operator
 import types
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -18,9 +21,17 @@ from oaxe.support.errors import UserError
 T = TypeVar("T")
 
 
-def option(default: Any, help: str) -> Any:
-    """A dataclass field with a default and one sentence of help."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def option(
+    default: Any,
+    help: str,
+    *,
+    at_least: float = 0,
+    at_most: float = math.inf,
+    below: float = math.inf,
+) -> Any:
+    """A dataclass field with a default, one sentence of help, and bounds if it is a number."""
+    bounds = {"at least": at_least, "at most": at_most, "below": below}
+    return dataclasses.field(default=default, metadata={"help": help, "bounds": bounds})
 
 
 def required(help: str) -> Any:
@@ -28,8 +39,36 @@ def required(help: str) -> Any:
     return dataclasses.field(metadata={"help": help})
 
 
+@dataclass(frozen=True)
+class Choice:
+    """One of several named alternatives, with the options that belong to it."""
+
+    name: str
+    options: Any
+
+
+def choice(alternatives: Mapping[str, type[Any]], default: str, help: str) -> Any:
+    """A dataclass field of type :class:`Choice`: one of these classes of options, by name.
+
+    In YAML ``loss: oaxe`` takes all defaults; ``loss: {name: oaxe, truncation: 0.15}`` changes
+    some of them.
+    """
+    for name, kind in alternatives.items():
+        if any(field.name == "name" for field in dataclasses.fields(kind)):
+            raise TypeError(f"{name}: an option cannot be called `name`, which makes the choice")
+    return dataclasses.field(
+        default_factory=lambda: Choice(default, alternatives[default]()),
+        metadata={"help": help, "alternatives": dict(alternatives), "default": default},
+    )
+
+
 def load(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
-    """A YAML file, changed by ``section.key=value`` overrides; one error lists all faults."""
+    """A YAML file, changed by ``section.key=value`` overrides; one error lists all problems."""
+    return build(kind, read(path, overrides), where=str(path))
+
+
+def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The content of a YAML file, changed by overrides, before any of it is checked."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -46,10 +85,11 @@ def load(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
         )
     for override in overrides:
         _override(content, override)
-    return build(kind, content, where=str(path))
+    return content
 
 
 def build(kind: type[T], content: Mapping[str, Any], where: str = "configuration") -> T:
+    """An instance of a settings class; one error lists all problems of the content."""
     problems: list[str] = []
     value = _build(kind, content, "", problems)
     if problems:
@@ -58,8 +98,22 @@ def build(kind: type[T], content: Mapping[str, Any], where: str = "configuration
     return value  # type: ignore[no-any-return]
 
 
+def build_sections(
+    sections: Mapping[str, Any], content: Mapping[str, Any], where: str = "configuration"
+) -> dict[str, Any]:
+    """Like :func:`build`, for top-level names that are only known at run time.
+
+    ``sections`` maps each name to a settings class, or to a type and its field:
+    ``{"data": DataSettings, "run": (str, required("folder for the results"))}``.
+    """
+    built = build(_settings_class(sections), content, where)
+    return {name: getattr(built, name) for name in sections}
+
+
 def to_mapping(value: Any) -> Any:
     """The inverse of :func:`build`: plain dicts and lists, ready for YAML or JSON."""
+    if isinstance(value, Choice):
+        return {"name": value.name, **to_mapping(value.options)}
     if dataclasses.is_dataclass(value):
         fields = dataclasses.fields(value)
         return {field.name: to_mapping(getattr(value, field.name)) for field in fields}
@@ -81,17 +135,49 @@ def documented(kind: type[Any], indent: str = "") -> str:
     """All options with their defaults and help, as YAML that can be edited."""
     lines = []
     for field, hint in _fields(kind):
-        if _is_section(hint):
-            lines.append(f"{indent}{field.name}:")
-            lines.append(documented(hint, indent + "  ").rstrip("\n"))
+        if "alternatives" in field.metadata:
+            lines += [f"{indent}{field.name}:", *_documented_choice(field, indent + "  ")]
+        elif _is_section(hint):
+            lines += [f"{indent}{field.name}:", *documented(hint, indent + "  ").splitlines()]
         else:
             text = "???"
             if field.default is not dataclasses.MISSING:
                 value = to_mapping(field.default)
                 text = yaml.safe_dump(value, default_flow_style=True).split("\n")[0]
-            start = f"{indent}{field.name}: {text}"
-            lines.append(f"{start:<36}  # {_type_name(hint)}: {field.metadata['help']}")
-    return "\n".join(lines) + "\n"
+            lines.append(
+                _line(f"{indent}{field.name}: {text}", _type_name(hint), field.metadata["help"])
+            )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def documented_sections(sections: Mapping[str, Any]) -> str:
+    """Like :func:`documented`, for the sections that :func:`build_sections` takes."""
+    return documented(_settings_class(sections))
+
+
+def _documented_choice(field: dataclasses.Field[Any], indent: str) -> list[str]:
+    """The default with its options; the options of the others as comments."""
+    default, alternatives = field.metadata["default"], field.metadata["alternatives"]
+    lines = [_line(f"{indent}name: {default}", " | ".join(alternatives), field.metadata["help"])]
+    lines += documented(alternatives[default], indent).splitlines()
+    for name, kind in alternatives.items():
+        if name != default:
+            options = documented(kind, indent + "# ").splitlines()
+            lines.append(f"{indent}# with name: {name}" + ("" if options else " (no options)"))
+            lines += options
+    return lines
+
+
+def _line(start: str, type_name: str, help: str) -> str:
+    return f"{start:<36}  # {type_name}: {help}"
+
+
+def _settings_class(sections: Mapping[str, Any]) -> type[Any]:
+    fields = [
+        (name, *kind) if isinstance(kind, tuple) else (name, kind, required("has no default"))
+        for name, kind in sections.items()
+    ]
+    return dataclasses.make_dataclass("Sections", fields, frozen=True, kw_only=True)
 
 
 def _override(content: dict[str, Any], override: str) -> None:
@@ -102,9 +188,15 @@ def _override(content: dict[str, Any], override: str) -> None:
         )
     *sections, key = name.strip().split(".")
     for section in sections:
-        content = content.setdefault(section, {})
-        if not isinstance(content, dict):
+        inside = content.get(section)
+        if inside is None:
+            inside = {}
+        elif isinstance(inside, str):  # perhaps a choice: `loss: oaxe`
+            inside = {"name": inside}
+        elif not isinstance(inside, dict):
             raise UserError(f"--set {override}: {section} is a value, not a section")
+        content[section] = inside
+        content = inside
     try:
         content[key] = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -129,19 +221,21 @@ def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any
     for key in content:
         if key not in names:
             close = difflib.get_close_matches(str(key), names, n=1)
-            hint = f"did you mean {path}{close[0]}?" if close else f"known: {', '.join(names)}"
-            problems.append(f"{path}{key} is not an option; {hint}")
+            known = f"; known: {', '.join(names)}" if names else "; there are none here"
+            hint = f"; did you mean {path}{close[0]}?" if close else known
+            problems.append(f"{path}{key} is not an option{hint}")
     values: dict[str, Any] = {}
     before = len(problems)
     for field, hint in fields:
         name = path + field.name
-        if _is_section(hint):
-            section = content.get(field.name)
-            values[field.name] = _build(
-                hint, {} if section is None else section, name + ".", problems
-            )
-        elif field.name in content and content[field.name] != "???":
-            values[field.name] = _convert(hint, content[field.name], name, problems)
+        given = content.get(field.name)
+        if "alternatives" in field.metadata:
+            values[field.name] = _build_choice(field, given, name, problems)
+        elif _is_section(hint):
+            values[field.name] = _build(hint, {} if given is None else given, name + ".", problems)
+        elif field.name in content and given != "???":
+            values[field.name] = _convert(hint, given, name, problems)
+            _check_bounds(field, values[field.name], name, problems)
         elif field.default is dataclasses.MISSING:
             problems.append(f"{name} is missing: {field.metadata['help']}")
     if len(problems) > before:
@@ -151,6 +245,53 @@ def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any
     except UserError as error:  # __post_init__: values that do not go together
         problems += [path + line for line in str(error).split("\n")]
         return None
+
+
+def _build_choice(
+    field: dataclasses.Field[Any], given: Any, path: str, problems: list[str]
+) -> Choice | None:
+    """``given`` is a name, a section with or without a name, or None: the default."""
+    default, alternatives = field.metadata["default"], field.metadata["alternatives"]
+    options = dict(given) if isinstance(given, Mapping) else {}
+    name = options.pop("name", default) if isinstance(given, Mapping | None) else given
+    known = isinstance(name, str) and name in alternatives
+    if not known:
+        where = f"{path}.name" if isinstance(given, Mapping) else path
+        names = ", ".join(alternatives)
+        close = difflib.get_close_matches(str(name), alternatives, n=1)
+        problems.append(f"{where} must be one of {names}, got {name!r}{_did_you_mean(close)}")
+        if not close:
+            return None
+        name = close[0]  # whose options are checked too, so that all is reported at once
+    kind = alternatives[name]
+    for key in [key for key in options if key not in kind.__dataclass_fields__]:
+        owners = [
+            other for other in alternatives if key in alternatives[other].__dataclass_fields__
+        ]
+        if owners:
+            del options[key]
+            problems.append(f"{path}.{key} is an option of {' and '.join(owners)}, not of {name}")
+    built = _build(kind, options, f"{path}.", problems)
+    return Choice(name, built) if known else None
+
+
+def _check_bounds(
+    field: dataclasses.Field[Any], value: Any, name: str, problems: list[str]
+) -> None:
+    """Reports the first bound that the number, or one of several, is beyond; nan is beyond all."""
+    bounds = field.metadata.get("bounds", {})
+    holds = {"at least": operator.ge, "at most": operator.le, "below": operator.lt}
+    for number in value if isinstance(value, tuple) else [value]:
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            broken = (kind for kind, bound in bounds.items() if not holds[kind](number, bound))
+            if kind := next(broken, None):
+                shown = list(value) if isinstance(value, tuple) else value
+                problems.append(f"{name} must be {kind} {bounds[kind]:g}, got {shown}")
+                return
+
+
+def _did_you_mean(close: Sequence[str]) -> str:
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _convert(hint: Any, value: Any, name: str, problems: list[str]) -> Any:
@@ -165,10 +306,11 @@ def _convert(hint: Any, value: Any, name: str, problems: list[str]) -> Any:
         if value in choices:
             return value
         close = difflib.get_close_matches(str(value), map(str, choices), n=1)
-        hint_text = f"; did you mean {close[0]}?" if close else ""
-        problems.append(
-            f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}{hint_text}"
-        )
+        names = ", ".join(map(str, choices))
+        problems.append(f"{name} must be one of {names}, got {value!r}{_did_you_mean(close)}")
+        return None
+    if isinstance(value, Mapping):
+        problems.append(f"{name} is a value, not a section; got {value!r}")
         return None
     if origin is tuple:
         if isinstance(value, list) and len(value) == len(choices):

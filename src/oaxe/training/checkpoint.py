@@ -21,7 +21,7 @@ from torch import Tensor
 
 from oaxe.support.errors import UserError
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 
 
@@ -37,7 +37,8 @@ class Position:
     validations_without_gain: int = 0
     validation_due: bool = False  # interrupted before the validation that belongs to this step
     logged_seconds: float = 0.0  # at the last record of training
-    sums: list[float] = field(default_factory=list)  # STATS since that record, over all ranks
+    # Sum and number of each statistic since that record, over all ranks.
+    statistics: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 class DamagedError(Exception):

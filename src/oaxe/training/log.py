@@ -1,6 +1,7 @@
 """What a run says: a live line for people, metrics.jsonl and TensorBoard for later."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class RunLog:
         for name, value in record.items():
             if isinstance(value, int | float) and name != "step":
                 self._board.add_scalar(f"{record['what']}/{name}", value, record["step"])
-        line = figures(record)
+        line = in_one_line(record)
         if record["what"] == "valid" or not self.console.is_terminal:
             self.console.print(f"{record['what']}: {line}", highlight=False)
         if record["what"] == "train":
@@ -69,30 +70,25 @@ class RunLog:
         self._board.close()
 
 
-def means(sums: dict[str, float], *, has_length: bool, is_oaxe: bool) -> dict[str, Any]:
-    """The sums of STATS as a record of training."""
-    words, sentences = max(sums["words"], 1), max(sums["sentences"], 1)
-    return {
-        "what": "train",
-        "loss": sums["loss"] / words,
-        "length_loss": sums["length_loss"] / sentences if has_length else None,
-        "length_accuracy": sums["length_right"] / sentences if has_length else None,
-        "truncated": sums["truncated"] / words if is_oaxe else None,
-        "displacement": sums["displacement"] / words if is_oaxe else None,
-    }
+FORMATS = {
+    "step": "step {:d}", "epoch": "epoch {:.2f}", "loss": "loss {:.3f}", "bleu": "BLEU {:.2f}",
+    "exact_match": "exact match {:.1f} %", "log_probability": "log-probability {:.3f}",
+    "length_accuracy": "length {:.1%}", "lr": "lr {:.2e}", "tokens_per_second": "{:,.0f} tok/s",
+    "truncated": "truncated {:.1%}", "displacement": "moved {:.2f}", "best": "best {:.2f}",
+    "seconds": "", "what": "", "length_loss": "",
+}  # fmt: skip
 
 
-def figures(record: dict[str, Any]) -> str:
-    """A record in one line for people."""
-    formats = {
-        "step": "step {:d}", "epoch": "epoch {:.2f}", "loss": "loss {:.3f}", "bleu": "BLEU {:.2f}",
-        "exact_match": "exact match {:.1f} %", "log_probability": "log-probability {:.3f}",
-        "length_accuracy": "length {:.1%}", "lr": "lr {:.2e}", "tokens_per_second": "{:,.0f} tok/s",
-        "truncated": "truncated {:.1%}", "displacement": "moved {:.2f}", "best": "best {:.2f}",
-    }  # fmt: skip
-    return ", ".join(
-        text.format(record[name]) for name, text in formats.items() if record.get(name) is not None
-    )
+def in_one_line(record: Mapping[str, Any]) -> str:
+    """A record for people; statistics of a system that have no format of their own come last.
+
+    Example:
+        >>> in_one_line({"revealed": 0.25, "loss": 1.0})
+        'loss 1.000, revealed 0.250'
+    """
+    known = {name: text for name, text in FORMATS.items() if name in record}
+    formats = known | {name: name + " {:.3f}" for name in record if name not in FORMATS}
+    return ", ".join(text.format(record[name]) for name, text in formats.items() if text)
 
 
 def _records(path: Path) -> list[dict[str, Any]]:

@@ -12,23 +12,22 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from oaxe.model.graphs import Recorder
-from oaxe.training.objective import Example
+from oaxe.systems import Example, Progress, System
 from oaxe.training.ranks import Ranks
-from oaxe.training.settings import Settings
+from oaxe.training.settings import TrainSettings
 
 SPARE = 0.25  # of the GPU's memory; what is left of it is for graphs, each of which takes some
 
 # Adds the gradients of an example's loss, times a scale, to the parameters' own; returns the loss
-# and its statistics. The float is XE's share of the loss.
-Differentiate = Callable[[Example, float, Tensor], tuple[Tensor, Tensor]]
+# and its statistics.
+Differentiate = Callable[[Example, Progress, Tensor], tuple[Tensor, Tensor]]
 
 
-def may_record(settings: Settings, ranks: Ranks) -> bool:
-    """Whether CUDA graphs are asked for and can be: torch's CTC, DDP and checkpointing cannot."""
-    limits = settings.train
+def may_record(system: System, settings: TrainSettings, ranks: Ranks) -> bool:
+    """Whether CUDA graphs are asked for and can be: not with DDP, checkpointing or torch's CTC."""
     alone = ranks.device.type == "cuda" and ranks.world_size == 1
-    able = settings.model.kind != "ctc" and not (limits.recompute or limits.compile)
-    return limits.cuda_graphs and alone and able
+    able = system.recordable and not (settings.recompute or settings.compile)
+    return settings.cuda_graphs and alone and able
 
 
 class Recordings:
@@ -50,28 +49,32 @@ class Recordings:
         self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor], list[Tensor]]] = {}
         self._gradients: list[Tensor | None] = []  # that the graphs write to
 
-    def __call__(self, example: Example, xe_weight: float, scale: Tensor) -> tuple[Tensor, Tensor]:
-        key = xe_weight, *(tensor.shape for tensor in example)
+    def __call__(
+        self, example: Example, progress: Progress, scale: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        key = progress.phase, *(tensor.shape for tensor in example)
         if any(p.grad is not g for p, g in zip(self.parameters, self._gradients, strict=False)):
             self.forget()
-        if key not in self._graphs and not self._record_if_due(key, example, xe_weight, scale):
-            return self._recorder.compute(lambda: self.differentiate(example, xe_weight, scale))
+        if key not in self._graphs and not self._record_if_due(key, example, progress, scale):
+            return self._recorder.compute(lambda: self.differentiate(example, progress, scale))
         graph, own, (loss, stats) = self._graphs[key]
-        for mine, given in zip(own, (*example, scale), strict=True):
+        for mine, given in zip(own, (*example, progress.epoch, scale), strict=True):
             mine.copy_(given)
         graph.replay()
         return loss, stats
 
     def _record_if_due(
-        self, key: Hashable, example: Example, xe_weight: float, scale: Tensor
+        self, key: Hashable, example: Example, progress: Progress, scale: Tensor
     ) -> bool:
         """False if it is not recorded: not yet, for want of room, or not at all."""
         if self.failed or key not in self._seen or not has_room():
             self._seen.add(key)
             return False
-        own = [tensor.clone() for tensor in (*example, scale)]
+        own = [tensor.clone() for tensor in (*example, progress.epoch, scale)]
+        *tensors, epoch, own_scale = own
+        now = Example(*tensors), progress._replace(epoch=epoch), own_scale
         try:
-            graph, results = self._record(Example(*own[:-1]), xe_weight, own[-1])
+            graph, results = self._record(*now)
         except RuntimeError as error:
             self.failed = True
             self.forget()
@@ -89,9 +92,9 @@ class Recordings:
         self._gradients = []
 
     def _record(
-        self, example: Example, xe_weight: float, scale: Tensor
+        self, example: Example, progress: Progress, scale: Tensor
     ) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, Tensor]]:
-        return self._recorder.record(lambda: self.differentiate(example, xe_weight, scale))
+        return self._recorder.record(lambda: self.differentiate(example, progress, scale))
 
 
 def has_room() -> bool:

@@ -13,10 +13,9 @@ RUN/.lock              locked while a process trains here
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,13 +24,14 @@ import yaml
 from rich.console import Console
 from safetensors import SafetensorError
 
-from oaxe.decoding.saved import differences
+from oaxe.decoding.saved import RUN, differences
 from oaxe.decoding.translator import Translator
-from oaxe.model.transformer import SIZES, Size, Transformer
-from oaxe.support.config import flatten, load, to_mapping
+from oaxe.support.config import flatten, to_mapping
+from oaxe.support.devices import usable_device
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
+from oaxe.systems import System, build
 from oaxe.text.corpus import Corpus, Manifest, read_manifest
 from oaxe.text.manifest import SUBWORDS
 from oaxe.text.subwords import Subwords
@@ -41,12 +41,17 @@ from oaxe.training.checkpoint import (
     checkpoints,
     load_checkpoint,
 )
-from oaxe.training.log import figures
+from oaxe.training.log import in_one_line
 from oaxe.training.ranks import Ranks, join, leave
-from oaxe.training.settings import Settings
+from oaxe.training.settings import (
+    Settings,
+    architecture,
+    load_settings,
+    settings_mapping,
+)
 from oaxe.training.start import start_from
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED, Trainer
-from oaxe.training.validation import Validation, bleu, decoding_options, mean_log_probability
+from oaxe.training.validation import Validation, metric_of
 
 # Settings that may change when a run is continued: they do not change what an update does.
 MAY_CHANGE = {
@@ -62,7 +67,7 @@ class Parts(NamedTuple):
     manifest: Manifest
     corpus: Corpus
     valid: Corpus
-    model: Transformer
+    system: System
 
 
 def train(settings: Settings, console: Console) -> dict[str, Any]:
@@ -106,9 +111,9 @@ def _train(settings: Settings, parts: Parts, ranks: Ranks, console: Console) -> 
         translator.save_pretrained(folder / "model")
         write_whole(folder / "result.json", json.dumps(result, indent=2) + "\n")
         metric = trainer.validation.metric
-        use = "evaluate --lm" if settings.model.kind == "lm" else "translate --model"
+        use = "translate --model" if parts.system.translates else "evaluate --lm"
         console.print(
-            f"{reason}: {figures({metric: result[metric]})} on validation ({result['model']}); "
+            f"{reason}: {in_one_line({metric: result[metric]})} on validation ({result['model']}); "
             f"use it with: oaxe {use} {folder}",
             highlight=False,
         )
@@ -135,10 +140,10 @@ def gather(settings: Settings, ranks: Ranks) -> Parts:
             f"{settings.model.max_length}; raise it, or prepare with a lower length limit"
         )
     torch.manual_seed(settings.train.seed)
-    model = build_model(settings, manifest.vocab_size)
+    system = new_system(settings, manifest.vocab_size)
     if settings.train.init_from is not None and begins:
-        start_from(settings, model, manifest.languages)
-    return Parts(manifest, corpus, valid, model)
+        start_from(settings, system, manifest.languages)
+    return Parts(manifest, corpus, valid, system)
 
 
 def assemble(
@@ -146,66 +151,67 @@ def assemble(
 ) -> tuple[Trainer, Translator]:
     """The trainer and its model as a translator, resumed if the folder holds a checkpoint."""
     folder = Path(settings.run)
-    manifest, corpus, valid, model = parts
-    model.to(ranks.device)
+    manifest, corpus, valid, system = parts
+    system.to(ranks.device)
     if ranks.is_first:
         _open_folder(folder, settings, manifest)
         console.print(
-            f"{model.n_parameters:,} parameters, {len(corpus):,} pairs, "
+            f"{system.name}, {system.n_parameters:,} parameters, {len(corpus):,} pairs, "
             f"{ranks.world_size} x {ranks.device.type}, run {folder}",
             highlight=False,
         )
-    translator = translator_of(settings, model)
-    if settings.model.kind == "lm":
-        score, metric = partial(mean_log_probability, translator), "log_probability"
-    else:
-        score, metric = partial(bleu, translator), "bleu"
+    translator = translator_of(settings, system)
+    metric, score = metric_of(translator)
     validation = Validation(valid, settings, ranks, score, metric)
-    return Trainer(settings, model, corpus, validation, ranks, console), translator
+    return Trainer(settings, system, corpus, validation, ranks, console), translator
 
 
-def translator_of(settings: Settings, model: Transformer) -> Translator:
+def translator_of(settings: Settings, system: System) -> Translator:
     data = Path(settings.data.folder)
     manifest = read_manifest(data)
     return Translator(
-        model,
+        system,
         Subwords.load(data / SUBWORDS),
         languages=manifest.languages,
-        decoding=decoding_options(settings),
+        decoding=to_mapping(settings.decoding),
     )
 
 
-def translator_at(checkpoint: Path, device: str) -> Translator:
+def load_translator(model: str, device: str | None, systems: Collection[str] = ()) -> Translator:
+    """A run, one of its checkpoints, a model folder, its weights, or a name on the hub.
+
+    On the GPU, if there is one. ``systems`` are modules of the user's own that it may need.
+    """
+    device = usable_device(device)
+    path = Path(model)
+    folder = (path.parent if path.is_file() else path).absolute()
+    if (folder.parent.parent / RUN).is_file() and folder.name.startswith("step-"):
+        return translator_at(folder, device, systems)
+    where = folder if path.is_file() else model
+    return Translator.from_pretrained(where, device=device, systems=systems)
+
+
+def translator_at(checkpoint: Path, device: str, systems: Collection[str] = ()) -> Translator:
     """A checkpoint in the folder of a run, finished or not, as a translator."""
     if not checkpoint.is_dir():
         there = ", ".join(path.name for path in checkpoints(checkpoint.parent)) or "none"
         raise UserError(f"there is no checkpoint {checkpoint}; in its folder there are: {there}")
-    settings = load(Settings, checkpoint.parent.parent / "config.yaml")
-    model = build_model(settings, read_manifest(Path(settings.data.folder)).vocab_size)
+    settings = load_settings(checkpoint.parent.parent / "config.yaml", trusted=systems)
+    system = new_system(settings, read_manifest(Path(settings.data.folder)).vocab_size)
     try:
         weights = load_checkpoint(checkpoint)[0]["model"]
     except DamagedError as error:
         raise UserError(f"{checkpoint} is damaged: {error}; take another") from None
-    if problems := differences(model.state_dict(), weights):
+    if problems := differences(system.state_dict(), weights):
         raise UserError(f"{checkpoint} is of another model:\n  " + "\n  ".join(problems[:10]))
-    model.load_state_dict(weights)
-    return translator_of(settings, model.to(device).eval())
+    system.load_state_dict(weights)
+    return translator_of(settings, system.to(device).eval())
 
 
-def build_model(settings: Settings, vocab_size: int) -> Transformer:
-    model, size = settings.model, SIZES[settings.model.size]
-    if model.kind == "lm":
-        size = Size(**{**size, "encoder_layers": 0})
-    return Transformer(
-        vocab_size=vocab_size,
-        **size,
-        max_length=model.max_length,
-        causal=model.kind in ("at", "lm"),
-        dropout=model.dropout,
-        norm=model.norm,
-        positions=model.positions,
-        upsample=model.upsample if model.kind == "ctc" else 0,
-    )
+def new_system(settings: Settings, vocab_size: int) -> System:
+    """With random weights."""
+    arguments = architecture(settings.model, vocab_size)
+    return build(settings.model.system, arguments, settings.options)
 
 
 def _finish(settings: Settings, trainer: Trainer) -> dict[str, Any]:
@@ -226,22 +232,22 @@ def _finish(settings: Settings, trainer: Trainer) -> dict[str, Any]:
     best, metric = found[0], trainer.validation.metric
     result = {metric: best["score"], "model": f"best checkpoint, step {int(best['step'])}"}
     if len(groups) > 1:
-        trainer.model.load_state_dict(average_tensors(groups))
+        trainer.system.load_state_dict(average_tensors(groups))
         averaged = trainer.validation.score()
         result[f"{metric}_of_average"] = averaged
         if averaged > best["score"]:
             return result | {metric: averaged, "model": f"average of the {len(groups)} best"}
-    trainer.model.load_state_dict(groups[0])
+    trainer.system.load_state_dict(groups[0])
     return result
 
 
 def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
     """Begin the folder, or make sure that it belongs to this configuration and this data."""
     path = folder / "config.yaml"
-    now = to_mapping(settings)
+    now = settings_mapping(settings)
     if path.exists():
-        before, after = flatten(to_mapping(load(Settings, path))), flatten(now)
-        has_end = settings.loss.annealing or settings.optim.decay == "linear"
+        before, after = flatten(_settings_there(path, settings)), flatten(now)
+        has_end = getattr(settings.options, "needs_end", False) or settings.optim.decay == "linear"
         may_change = MAY_CHANGE - ({"train.steps"} if has_end else set())
         changed = [
             f"{name}: {before.get(name)!r} there, {after.get(name)!r} here"
@@ -265,6 +271,17 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
     path = folder / "environment.json"
     starts = json.loads(path.read_text("utf-8")) if path.exists() else []
     write_whole(path, json.dumps([*starts, environment()], indent=2) + "\n")
+
+
+def _settings_there(path: Path, settings: Settings) -> dict[str, Any]:
+    """Those of the run that is in the folder."""
+    try:
+        return settings_mapping(load_settings(path, trusted=[settings.model.system]))
+    except UserError as error:
+        raise UserError(
+            f"{path.parent} holds a run that this version of oaxe cannot continue; choose another "
+            f"folder for `run`, or remove this one to start anew.\n{error}"
+        ) from None
 
 
 @contextmanager

@@ -1,62 +1,50 @@
-"""Every setting of a training run: its default and what it means (``oaxe config show``)."""
+"""Every setting of a training run: its default and what it means (``oaxe config show``).
 
+The sections of a configuration are those below, one that is called like the system, with its
+options, and one that is called ``decoding``: both are defined by the system (:mod:`oaxe.systems`).
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from oaxe.commands.options import MOST_LENGTH_PENALTY
-from oaxe.support.config import flatten, option, required, to_mapping
+import torch
+
+from oaxe import systems
+from oaxe.model.transformer import SIZES
+from oaxe.support.config import (
+    build_sections,
+    documented_sections,
+    option,
+    read,
+    required,
+    to_mapping,
+)
 from oaxe.support.errors import UserError
-
-# As in oaxe.model.masking, which needs torch: configurations are checked without it.
-Masking = Literal["unobserved", "partial-all", "partial-masks"]
 
 
 @dataclass(frozen=True)
 class DataSettings:
     folder: str = required("prepared folder, made by `oaxe prepare`")
-    update_tokens: int = option(131_072, "target tokens in one update, over all GPUs")
-    batch_tokens: int = option(16_384, "places, padding included, in one batch on one device")
+    update_tokens: int = option(131_072, "target tokens of one update, over all GPUs", at_least=1)
+    batch_tokens: int = option(
+        16_384, "tokens of one batch on one device, padding included", at_least=1
+    )
     mix_lengths: bool = option(False, "batches of any lengths: more padding, steadier updates")
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    kind: Literal["nat", "at", "ctc", "lm"] = option(
-        "nat",
-        "nat: all words at once; at: one after the other; ctc: nat with blanks; "
-        "lm: at without a source, a language model of the target side",
-    )
+    system: str = option("cmlm", "see `oaxe config systems`; or a Python module of your own")
     size: Literal["tiny", "small", "base", "big", "12-1"] = option("base", "see docs/training.md")
     norm: Literal["post", "pre"] = option("post", "layer norm after or before each block")
     positions: Literal["start", "both"] = option(
-        "start", "both: counted from the end of the sentence as well; nat and ctc"
+        "start", "both: counted from the end of the sentence as well; not for autoregressive models"
     )
-    dropout: float = option(0.3, "share of activations dropped while training")
-    max_length: int = option(256, "longest sentence, in subwords")
-    upsample: int = option(2, "ctc: places for each source subword")
-
-
-@dataclass(frozen=True)
-class LossSettings:
-    name: Literal["xe", "oaxe", "axe", "ctc"] = option("xe", "training loss")
-    inputs: Masking | None = option(
-        None,
-        "nat: decoder input and the tokens that count; null: partial-masks for xe, or unobserved",
-    )
-    label_smoothing: float = option(0.1, "xe and oaxe")
-    truncation: float = option(0.0, "oaxe: drop tokens whose probability is not above this")
-    delta: float = option(1.0, "axe: penalty factor for a skipped target")
-    length_weight: float = option(1.0, "nat: weight of the length loss")
-    annealing: bool = option(
-        False, "start with xe and change to the loss by T_m, until train.epochs or train.steps"
-    )
-    annealing_c: float = option(16.0, "c of T_m")
-    annealing_lambda: float = option(0.95, "lambda of T_m")
-
-    @property
-    def masking(self) -> Masking:
-        """``inputs``, or the paper's choice for this loss."""
-        return self.inputs or ("partial-masks" if self.name == "xe" else "unobserved")
+    dropout: float = option(0.3, "share of activations dropped while training", below=1)
+    max_length: int = option(256, "longest sentence, in subwords", at_least=1)
 
 
 @dataclass(frozen=True)
@@ -66,7 +54,7 @@ class OptimSettings:
     decay: Literal["inverse-sqrt", "linear"] = option(
         "inverse-sqrt", "linear: to zero at the end of train.epochs or train.steps"
     )
-    betas: tuple[float, float] = option((0.9, 0.999), "Adam")
+    betas: tuple[float, float] = option((0.9, 0.999), "Adam", below=1)
     eps: float = option(1e-6, "Adam")
     weight_decay: float = option(0.01, "decoupled, as in AdamW")
     clip: float = option(0.0, "largest gradient norm; 0 does not clip")
@@ -75,13 +63,9 @@ class OptimSettings:
 @dataclass(frozen=True)
 class ValidationSettings:
     every: int = option(0, "updates between validations; 0: once an epoch")
-    length_candidates: int = option(5, "nat: lengths tried for each sentence")
-    deduplicate: bool = option(True, "nat: collapse equal neighbours")
-    beam: int = option(1, "at: beam width, 1 is greedy")
-    length_penalty: float = option(1.0, "nat and at: scores are sums over the length to this power")
     max_sentences: int = option(0, "validate on the first N sentences only; 0: all of them")
-    keep: int = option(5, "best checkpoints by BLEU that are kept")
-    average: int = option(5, "best checkpoints that are averaged into the final model")
+    keep: int = option(5, "best checkpoints by BLEU that are kept", at_least=1)
+    average: int = option(5, "best checkpoints averaged into the final model", at_least=1)
     patience: int = option(0, "stop after N validations without a better BLEU; 0: never")
 
 
@@ -90,78 +74,116 @@ class TrainSettings:
     steps: int = option(0, "stop after this many updates; 0: no limit")
     epochs: int = option(0, "stop after this many epochs; 0: no limit")
     minutes: float = option(0.0, "stop after this much time, validation not counted; 0: no limit")
-    init_from: str | None = option(
-        None, "start from the weights of this run or model folder; nat also from those of an at"
-    )
+    init_from: str | None = option(None, "start from the weights of this run or model folder")
     precision: Literal["fp32", "bf16"] = option("fp32", "bf16: autocast")
     cuda_graphs: bool = option(True, "on one GPU: record batches of a shape, and replay them")
     compile: bool = option(False, "torch.compile the model, without cuda_graphs")
     recompute: bool = option(False, "keep no activations of layers: less memory, more time")
     seed: int = option(1, "of weights, batches, masks and dropout")
-    log_every: int = option(50, "updates between lines of metrics.jsonl")
-    save_every: int = option(1_000, "updates between checkpoints to resume from")
+    log_every: int = option(50, "updates between lines of metrics.jsonl", at_least=1)
+    save_every: int = option(1_000, "updates between checkpoints to resume from", at_least=1)
 
 
-AT_LEAST_1 = {
-    "data.update_tokens", "data.batch_tokens", "model.max_length", "model.upsample",
-    "validation.length_candidates", "validation.beam", "validation.keep", "validation.average",
-    "train.log_every", "train.save_every",
-}  # fmt: skip
-
-
-BELOW_1 = {"model.dropout", "loss.label_smoothing", "loss.truncation"}
+COMMON: dict[str, Any] = {
+    "run": (str, required("folder for everything that this run writes")),
+    "data": DataSettings,
+    "model": ModelSettings,
+    "optim": OptimSettings,
+    "validation": ValidationSettings,
+    "train": TrainSettings,
+}
 
 
 @dataclass(frozen=True)
 class Settings:
-    run: str = required("folder for everything that this run writes")
-    data: DataSettings = required("what to train on")
-    model: ModelSettings = required("the network")
-    loss: LossSettings = required("what is minimised")
-    optim: OptimSettings = required("how")
-    validation: ValidationSettings = required("how well")
-    train: TrainSettings = required("how long, and on what")
+    run: str
+    data: DataSettings
+    model: ModelSettings
+    optim: OptimSettings
+    validation: ValidationSettings
+    train: TrainSettings
+    options: Any  # of the system
+    decoding: Any  # of the system
 
-    def __post_init__(self) -> None:
-        """All that is wrong with the values, at once."""
-        model, loss, limits = self.model, self.loss, self.train
-        problems = []
-        for name, value in flatten(to_mapping(self)).items():
-            least = int(name in AT_LEAST_1)
-            if isinstance(value, int | float) and not value >= least:  # nor nan
-                problems.append(f"{name} must be at least {least}, got {value}")
-            elif name in BELOW_1 and value >= 1:
-                problems.append(f"{name} must be below 1, got {value}")
-        if self.validation.length_penalty > MOST_LENGTH_PENALTY:
-            problems.append(
-                f"validation.length_penalty must be at most {MOST_LENGTH_PENALTY:g}, "
-                f"got {self.validation.length_penalty}"
-            )
-        if not all(0 <= beta < 1 for beta in self.optim.betas):
-            problems.append(f"optim.betas must be in [0, 1), got {list(self.optim.betas)}")
-        if not (loss.annealing_c > 1 and loss.annealing_lambda <= 1):
-            problems.append("loss.annealing_c must be above 1 and loss.annealing_lambda at most 1")
-        losses = {"nat": ("xe", "oaxe", "axe"), "at": ("xe",), "ctc": ("ctc",), "lm": ("xe",)}
-        allowed = losses[model.kind]
-        if loss.name not in allowed:
-            problems.append(
-                f"loss.name {loss.name} does not go with model.kind {model.kind}; "
-                f"it takes {', '.join(allowed)}"
-            )
-        if model.kind in ("at", "lm") and model.positions == "both":
-            problems.append(
-                f"model.positions both needs an end to count from; kind {model.kind} has none"
-            )
-        if loss.truncation and loss.name != "oaxe":
-            problems.append(f"loss.truncation belongs to oaxe, the loss is {loss.name}")
-        if not (limits.epochs or limits.steps):
-            if loss.annealing:
-                problems.append("loss.annealing needs train.epochs or train.steps")
-            if self.optim.decay == "linear":
-                problems.append("optim.decay linear needs train.epochs or train.steps")
-        if loss.annealing and loss.name not in ("oaxe", "axe"):
-            problems.append(f"loss.annealing belongs to oaxe and axe, the loss is {loss.name}")
-        if not (limits.steps or limits.epochs or limits.minutes):
-            problems.append("nothing stops this run: set train.steps, epochs or minutes")
-        if problems:
-            raise UserError("\n".join(problems))
+    def epochs(self, updates_an_epoch: int) -> float:
+        """Until the end of training; infinity if neither train.epochs nor train.steps is set."""
+        limits = [self.train.epochs, self.train.steps / updates_an_epoch]
+        return min((limit for limit in limits if limit), default=math.inf)
+
+
+def load_settings(
+    path: Path, overrides: Sequence[str] = (), *, trusted: Collection[str] | None = None
+) -> Settings:
+    """A YAML file, changed by ``section.key=value`` overrides; see :func:`build_settings`."""
+    return build_settings(read(path, overrides), str(path), trusted=trusted)
+
+
+def build_settings(
+    content: Mapping[str, Any],
+    where: str = "configuration",
+    *,
+    trusted: Collection[str] | None = None,
+) -> Settings:
+    """Checked strictly: one error lists everything that is wrong.
+
+    Args:
+        content: sections, as YAML has them.
+        where: it comes from, for the error.
+        trusted: modules that the content may name as its system; None: any.
+    """
+    model = content.get("model")
+    name = model.get("system", "cmlm") if isinstance(model, Mapping) else "cmlm"
+    system = systems.find(str(name), trusted)
+    own = systems.section(str(name))
+    sections = {**COMMON, own: system.Options, "decoding": system.Decoding}
+    found = build_sections(sections, content, where)
+    settings = Settings(options=found.pop(own), **found)
+    if problems := _contradictions(settings):
+        raise UserError(f"{where}:\n" + "\n".join(f"  {problem}" for problem in problems))
+    return settings
+
+
+def settings_mapping(settings: Settings) -> dict[str, Any]:
+    """The inverse of :func:`build_settings`."""
+    found: dict[str, Any] = to_mapping(settings)
+    own = systems.section(settings.model.system)
+    return {own if name == "options" else name: value for name, value in found.items()}
+
+
+def documented_settings(system: str = "cmlm") -> str:
+    """All settings of a system with their defaults and help, as YAML that can be edited."""
+    found = systems.find(system)
+    own = {systems.section(system): found.Options, "decoding": found.Decoding}
+    text = documented_sections({**COMMON, **own})
+    return text.replace("system: cmlm", f"system: {system}", 1)
+
+
+def architecture(settings: ModelSettings, vocab_size: int) -> dict[str, Any]:
+    """Arguments of the Transformer that a system is built on."""
+    return {
+        "vocab_size": vocab_size,
+        **SIZES[settings.size],
+        "max_length": settings.max_length,
+        "dropout": settings.dropout,
+        "norm": settings.norm,
+        "positions": settings.positions,
+    }
+
+
+def _contradictions(settings: Settings) -> list[str]:
+    """Values that do not go together."""
+    limits, problems = settings.train, []
+    if not (limits.steps or limits.epochs):
+        if getattr(settings.options, "needs_end", False):
+            own = systems.section(settings.model.system)
+            problems.append(f"{own} changes over the run: it needs train.epochs or train.steps")
+        if settings.optim.decay == "linear":
+            problems.append("optim.decay linear needs train.epochs or train.steps")
+    if not (limits.steps or limits.epochs or limits.minutes):
+        problems.append("nothing stops this run: set train.steps, epochs or minutes")
+    try:
+        with torch.device("meta"):  # neither memory nor random numbers
+            systems.build(settings.model.system, architecture(settings.model, 8), settings.options)
+    except ValueError as error:
+        problems.append(f"model: {error}")
+    return problems

@@ -14,6 +14,7 @@ which numbers are added up.
 
 import math
 import time
+from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -26,10 +27,10 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from oaxe.decoding.saved import differences
-from oaxe.losses import NotFiniteError, annealed_weight
+from oaxe.losses import NotFiniteError
 from oaxe.losses.assignment import forget_costs
-from oaxe.model.transformer import Transformer
 from oaxe.support.errors import UserError
+from oaxe.systems import Example, Progress, System
 from oaxe.text.batches import Batch, Update, UpdateLoader
 from oaxe.text.corpus import Corpus
 from oaxe.text.symbols import EOS, UNK
@@ -44,8 +45,7 @@ from oaxe.training.checkpoint import (
     step_of,
 )
 from oaxe.training.interruption import AbandonedError, Interruption
-from oaxe.training.log import RunLog, means
-from oaxe.training.objective import STATS, Example, Objective, make_example
+from oaxe.training.log import RunLog
 from oaxe.training.ranks import Ranks
 from oaxe.training.recordings import Recordings, may_record
 from oaxe.training.schedule import learning_rate
@@ -54,14 +54,13 @@ from oaxe.training.validation import Validation
 
 CHECKPOINTS, BEST = "checkpoints", "best"  # folders of a run
 INTERRUPTED = "interrupted"
-MOST = 0.8  # of the words: who truncates so many learns hardly anything
 
 
 class Trainer:
     def __init__(
         self,
         settings: Settings,
-        model: Transformer,
+        system: System,
         corpus: Corpus,
         validation: Validation,
         ranks: Ranks,
@@ -70,46 +69,41 @@ class Trainer:
     ) -> None:
         self.title = title  # of the progress bar
         self.settings, self.ranks, self.console = settings, ranks, console
-        self.model, self.corpus, self.validation = model, corpus, validation
+        self.system, self.corpus, self.validation = system, corpus, validation
         self.folder = Path(settings.run)
         self.position = Position()
-        optim, loss = settings.optim, settings.loss
+        optim = settings.optim
         self.optimizer = torch.optim.AdamW(
-            model.parameters(),
+            system.parameters(),
             lr=optim.lr,
             betas=optim.betas,
             eps=optim.eps,
             weight_decay=optim.weight_decay,
             fused=ranks.device.type == "cuda",
         )
-        self._sums = torch.zeros(len(STATS), dtype=torch.float64, device=ranks.device)
+        # Statistics since the last line of the log, by phase: their names, and sums and numbers
+        # one after the other.
+        self._names: dict[Hashable, list[str]] = {}
+        self._sums: dict[Hashable, Tensor] = {}
+        self._carried: dict[str, tuple[float, float]] = {}  # from before the run was resumed
         self._resume()
         self._saved_step = self.position.step
-        model.recompute = settings.train.recompute
+        transformer = system.transformer
+        transformer.recompute = settings.train.recompute
         if settings.train.compile:
             # Layer by layer: all layers of a kind share one graph, compiled in seconds.
-            for layer in (*model.encoder, *model.decoder):
+            for layer in (*transformer.encoder, *transformer.decoder):
                 layer.compile(dynamic=True)
-        self.objective = Objective(
-            model,
-            loss=loss.name,
-            label_smoothing=loss.label_smoothing,
-            truncation=loss.truncation,
-            delta=loss.delta,
-            length_weight=loss.length_weight,
-        )
-        self._shared = (
-            DistributedDataParallel(self.objective) if ranks.world_size > 1 else self.objective
-        )
+        self._shared = DistributedDataParallel(system) if ranks.world_size > 1 else system
         self.recordings: Recordings | None = None
-        if may_record(settings, ranks):
-            self.recordings = Recordings(self._differentiate, [*model.parameters()], self.warn)
+        if may_record(system, settings.train, ranks):
+            self.recordings = Recordings(self._differentiate, [*system.parameters()], self.warn)
         self.differentiate = self.recordings or self._differentiate
         self._interruption = Interruption(alone=ranks.world_size == 1)
         self._ticked = time.monotonic()
         self._tokens = 0  # of the target, since the last line of the log
         self._unchecked: list[tuple[int, list[Tensor], Tensor]] = []  # step, indices, loss
-        self._warned_of_truncation = False
+        self._advised: set[str] = set()
 
     def loader(self) -> UpdateLoader:
         """The updates from here on."""
@@ -130,12 +124,7 @@ class Trainer:
         """Train until a limit is reached; returns which."""
         position, log = self.position, None
         forget_costs()  # of a run before, in this process, that failed
-        loss, start = self.settings.loss, self.settings.train.init_from
-        if loss.name == "oaxe" and not (loss.annealing or start):
-            self.warn(
-                "OaXE from random weights learns words, but not their order; begin with those of "
-                "an XE run (train.init_from), or anneal XE into it (loss.annealing)"
-            )
+        self._advise({})
         loader = self.loader()
         if self._limit_reached() and not position.best:
             position.validation_due = True  # a limit was lowered to what is done already
@@ -167,9 +156,8 @@ class Trainer:
         """Returns why training is over, or nothing."""
         settings, position = self.settings, self.position
         epoch = update.epoch + update.number / update.n_updates
-        xe_weight = self._xe_weight(epoch, update.n_updates)
         try:
-            lr = self.step(update, xe_weight)
+            lr = self.step(update)
         except AbandonedError:
             self._check_finite(weights=True)
             self._save()
@@ -193,7 +181,7 @@ class Trainer:
             self._check_finite(weights=keeps_weights)
             self._tick()
         if must_log:
-            self._log_training(log, epoch, lr, xe_weight)
+            self._log_training(log, epoch, lr)
         if reason != INTERRUPTED:
             reason = self._validate_if_due(log) or reason or self._limit_reached()  # patience
         if must_save or reason:
@@ -209,17 +197,18 @@ class Trainer:
         expected = limits.steps, limits.epochs * update.n_updates, 60 * limits.minutes * per_second
         return min(steps for steps in expected if steps)
 
-    def step(self, update: Update, xe_weight: float = 0.0) -> float:
+    def step(self, update: Update) -> float:
         """Change the weights once; returns the learning rate."""
         settings, ranks, step = self.settings, self.ranks, self.position.step + 1
         # Every update seeds itself: a resumed run needs no generator state to repeat it.
         entropy = [settings.train.seed, step, ranks.rank]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]))
-        self.model.train()
+        self.system.train()
         examples = [self.example(batch) for batch in update.batches]
         total = torch.zeros((), device=ranks.device)
         words = torch.zeros((), device=ranks.device)
-        sums = torch.zeros_like(self._sums)
+        progress = self._progress(update)
+        sums: Tensor | None = None
         for example in examples:
             words += example.n_words
         ranks.add_up(words)
@@ -235,7 +224,7 @@ class Trainer:
             for number, example in enumerate(examples, 1):
                 with self._sync_if(number == len(examples)):
                     try:
-                        loss, stats = self.differentiate(example, xe_weight, scale)
+                        loss, stats = self.differentiate(example, progress, scale)
                     except NotFiniteError as error:  # in the matching, on a GPU of an update before
                         now = [(step, indices_of(update), torch.tensor(math.nan))]
                         suspects = [*self._unchecked, *now]
@@ -244,9 +233,11 @@ class Trainer:
                             self._not_finite(wrong[1], f"update {wrong[0]}: {error}")
                         ) from None
                 if weight:
-                    sums += stats
+                    sums = stats.double() if sums is None else sums + stats
                     total += loss
-        self._sums += sums
+        if sums is not None:
+            before = self._sums.get(progress.phase)
+            self._sums[progress.phase] = sums if before is None else before + sums
         self._unchecked.append((step, indices_of(update), total))
         optim = settings.optim
         last = self._last_update(update.n_updates) if optim.decay == "linear" else None
@@ -254,28 +245,29 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         if optim.clip:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), optim.clip)
+            torch.nn.utils.clip_grad_norm_(self.system.parameters(), optim.clip)
         self.optimizer.step()
         return lr
 
     def _differentiate(
-        self, example: Example, xe_weight: float, scale: Tensor
+        self, example: Example, progress: Progress, scale: Tensor
     ) -> tuple[Tensor, Tensor]:
+        """Loss, and sums and numbers of its statistics; the gradient is added to the others."""
         with self.autocast():
-            loss, stats = self._shared(example, xe_weight)
+            loss, statistics = self._shared(example, progress)
         (loss * scale).backward()
-        return loss.detach(), stats
+        self._names[progress.phase] = list(statistics)
+        numbers = [number.detach().float() for pair in statistics.values() for number in pair]
+        return loss.detach(), torch.stack(numbers)
 
     def example(self, batch: Batch) -> Example:
-        model, inputs = self.settings.model, self.settings.loss.masking
-        return make_example(batch.source, batch.target, model.kind, inputs, model.upsample)
+        return self.system.example(batch.source, batch.target)
 
-    def _xe_weight(self, epoch: float, updates_an_epoch: int) -> float:
-        loss = self.settings.loss
-        if not loss.annealing:
-            return 0.0
-        epochs = self._last_update(updates_an_epoch) / updates_an_epoch
-        return annealed_weight(epoch, epochs, loss.annealing_c, loss.annealing_lambda)
+    def _progress(self, update: Update) -> Progress:
+        epoch = update.epoch + update.number / update.n_updates
+        epochs = self.settings.epochs(update.n_updates)
+        tensor = torch.full((), epoch, dtype=torch.float64, device=self.ranks.device)
+        return Progress(tensor, epochs, self.system.phase(epoch, epochs))
 
     def _last_update(self, updates_an_epoch: int) -> int:
         limits = self.settings.train
@@ -309,7 +301,7 @@ class Trainer:
         self.ranks.stop_at(problem)
         if weights:
             # A finite loss can have a gradient that is not: the next loss would show it, too late.
-            tensors = [*self.model.parameters(), *optimizer_tensors(self.optimizer).values()]
+            tensors = [*self.system.parameters(), *optimizer_tensors(self.optimizer).values()]
             if not all(tensor.isfinite().all() for tensor in tensors):
                 what = f"update {self.position.step} made weights that are not finite"
                 problem = self._not_finite(self._unchecked[-1][1], what)
@@ -339,32 +331,41 @@ class Trainer:
             return f"no better {self.validation.metric} in {patience} validations"
         return ""
 
-    def _log_training(self, log: RunLog | None, epoch: float, lr: float, xe_weight: float) -> None:
-        sums = dict(zip(STATS, self.ranks.add_up(self._sums).tolist(), strict=True))  # device sync
-        self._sums = torch.zeros_like(self._sums)
+    def _log_training(self, log: RunLog | None, epoch: float, lr: float) -> None:
+        means = {n: total / max(number, 1) for n, (total, number) in self._statistics().items()}
+        self._sums, self._carried = {}, {}
         elapsed = self.position.seconds - self.position.logged_seconds
         self.position.logged_seconds = self.position.seconds
         tokens, self._tokens = self._tokens, 0
         if log:
-            figures = {
+            entry = {
+                "what": "train",
                 "step": self.position.step,
                 "seconds": self.position.seconds,
                 "epoch": round(epoch, 4),
-                "xe_weight": xe_weight if self.settings.loss.annealing else None,
                 "lr": lr,
                 "tokens_per_second": tokens / elapsed,
             }
-            has_length, is_oaxe = self.model.length is not None, self.settings.loss.name == "oaxe"
-            found = means(sums, has_length=has_length, is_oaxe=is_oaxe)
-            log.write(figures | found)
-            truncated = 0.0 if xe_weight else found["truncated"] or 0.0
-            if truncated > MOST and not self._warned_of_truncation:
-                self._warned_of_truncation = True
-                self.warn(
-                    f"{truncated:.0%} of the words are truncated, so that little is left to learn "
-                    "from: the model is too unsure; train it longer with XE, or lower "
-                    "loss.truncation"
-                )
+            log.write(entry | means)
+            self._advise(means)
+
+    def _statistics(self) -> dict[str, tuple[float, float]]:
+        """Sum and number of each statistic since the last line of the log, over all ranks."""
+        found = dict(self._carried)
+        for phase, sums in self._sums.items():
+            values = iter(self.ranks.add_up(sums.clone()).tolist())  # device sync
+            for name, total, number in zip(self._names[phase], values, values, strict=True):
+                before = found.get(name, (0.0, 0.0))
+                found[name] = before[0] + total, before[1] + number
+        return found
+
+    def _advise(self, means: dict[str, float]) -> None:
+        """Pass on what the system has to say about this run, each sentence once."""
+        from_scratch = self.settings.train.init_from is None
+        advice = self.system.advice(means, from_scratch=from_scratch)
+        if advice and advice not in self._advised:
+            self._advised.add(advice)
+            self.warn(advice)
 
     def _validate_if_due(self, log: RunLog | None) -> str:
         """Returns INTERRUPTED if it was, or nothing."""
@@ -373,7 +374,7 @@ class Trainer:
             return ""
         try:
             with self._interruption.repeatable():
-                result = self.validation.run(self.objective)
+                result = self.validation.run(self.system)
         except AbandonedError:
             return INTERRUPTED
         position.validation_due = False
@@ -387,7 +388,7 @@ class Trainer:
         del position.best[max(settings.keep, 1) :]
         if log:
             if any(entry["step"] == position.step for entry in position.best):
-                tensors = {"model": self.model.state_dict()}
+                tensors = {"model": self.system.state_dict()}
                 save_checkpoint(self.folder / BEST, position.step, tensors, {"validation": result})
             record = {"what": "valid", "step": position.step, "seconds": position.seconds}
             log.write({**record, **result, "best": position.best[0]["score"]})
@@ -397,11 +398,11 @@ class Trainer:
     def _save(self) -> None:
         position, folder = self.position, self.folder / CHECKPOINTS
         if position.step != self._saved_step:
-            position.sums = self.ranks.add_up(self._sums.clone()).tolist()
+            position.statistics = self._statistics()
             self._saved_step = position.step
             if self.ranks.is_first:
                 tensors = {
-                    "model": self.model.state_dict(),
+                    "model": self.system.state_dict(),
                     "optimizer": optimizer_tensors(self.optimizer),
                 }
                 save_checkpoint(folder, position.step, tensors, asdict(position))
@@ -423,14 +424,14 @@ class Trainer:
         if found is None:
             return
         path, tensors, state = found
-        problems = differences(self.model.state_dict(), tensors["model"])
+        problems = differences(self.system.state_dict(), tensors["model"])
         if problems:
             raise UserError(f"{path} is of another model:\n  " + "\n  ".join(problems))
-        self.model.load_state_dict(tensors["model"])
+        self.system.load_state_dict(tensors["model"])
         load_optimizer(self.optimizer, tensors["optimizer"])
         self.position = Position(**state)
-        if self.ranks.is_first and self.position.sums:
-            self._sums += self._sums.new_tensor(self.position.sums)
+        self._carried = self.position.statistics
+        if self.ranks.is_first:
             self.console.print(f"resumed from {path}")
 
     def warn(self, message: str) -> None:

@@ -9,12 +9,14 @@ import torch
 
 from oaxe.decoding.likelihood import log_likelihoods
 from oaxe.decoding.translator import Translator
+from oaxe.systems import Progress, System
 from oaxe.text.batches import collate, cut
 from oaxe.text.corpus import Corpus
 from oaxe.text.languages import bleu_tokenizer
-from oaxe.training.objective import STATS, Objective, make_example
 from oaxe.training.ranks import Ranks
 from oaxe.training.settings import Settings
+
+SHOWN = ("loss", "length_accuracy")  # statistics that are worth a line at validation
 
 
 class Validation:
@@ -33,39 +35,51 @@ class Validation:
         wanted = settings.validation.max_sentences or len(corpus)
         self.n_sentences = min(wanted, len(corpus))
 
-    def run(self, objective: Objective) -> dict[str, float]:
-        objective.eval()
-        return {**self.loss(objective), self.metric: self.score()}
+    def run(self, system: System) -> dict[str, float]:
+        system.eval()
+        return {**self.statistics(system), self.metric: self.score()}
 
     def score(self) -> float:
         return self._score(self)
 
     @torch.no_grad()
-    def loss(self, objective: Objective) -> dict[str, float]:
-        """Loss and length accuracy; masks are the same at every validation."""
+    def statistics(self, system: System) -> dict[str, float]:
+        """The loss, and the accuracy of predicted lengths; masks are the same every time."""
         settings, ranks = self.settings, self.ranks
         lengths = self.corpus.source_lengths, self.corpus.target_lengths
         order = np.argsort(lengths[1][: self.n_sentences], kind="stable")
-        # Validation text is not filtered by length: what is too long is translated, cut, but has
-        # no loss.
+        # Validation text is not filtered by length: sentences that are too long are translated,
+        # cut, but have no loss.
         longest = np.maximum(*lengths)[order]
         limit = min(settings.model.max_length, settings.data.batch_tokens - 1)
         batches = cut(*lengths, order[longest <= limit], settings.data.batch_tokens)
         torch.manual_seed(0)
-        sums = torch.zeros(len(STATS), device=ranks.device)
+        end = torch.ones((), dtype=torch.float64, device=ranks.device)
+        at_end = Progress(end, 1.0, system.phase(1.0, 1.0))
+        sums = torch.zeros(len(SHOWN), 2, dtype=torch.float64, device=ranks.device)
         for indices in batches[ranks.rank :: ranks.world_size]:
             batch = collate(self.corpus, indices).to(ranks.device)
-            model, inputs = settings.model, settings.loss.masking
-            example = make_example(batch.source, batch.target, model.kind, inputs, model.upsample)
+            example = system.example(batch.source, batch.target)
             with torch.autocast(
                 ranks.device.type, torch.bfloat16, enabled=settings.train.precision == "bf16"
             ):
-                sums += objective(example, 0.0)[1]
-        total = dict(zip(STATS, ranks.add_up(sums).tolist(), strict=True))
-        result = {"loss": total["loss"] / max(total["words"], 1)}
-        if objective.model.length is not None:
-            result["length_accuracy"] = total["length_right"] / max(total["sentences"], 1)
-        return result
+                found = system(example, at_end)[1]
+            for row, name in enumerate(SHOWN):
+                if name in found:
+                    sums[row] += torch.stack([number.detach().double() for number in found[name]])
+        totals = ranks.add_up(sums).tolist()
+        return {
+            name: total / max(number, 1)
+            for name, (total, number) in zip(SHOWN, totals, strict=True)
+            if number or name == "loss"
+        }
+
+
+def metric_of(translator: Translator) -> tuple[str, Callable[[Validation], float]]:
+    """What the best checkpoints are chosen by: a name, and how it is measured."""
+    if translator.system.translates:
+        return "bleu", lambda validation: bleu(translator, validation)
+    return "log_probability", lambda validation: mean_log_probability(translator, validation)
 
 
 def bleu(translator: Translator, validation: Validation) -> float:
@@ -85,25 +99,10 @@ def bleu(translator: Translator, validation: Validation) -> float:
 
 
 def mean_log_probability(lm: Translator, validation: Validation) -> float:
-    """Of a subword of the target, ends of sentences included; what is too long is cut."""
-    ranks, limit = validation.ranks, lm.model.max_length
+    """Of a subword of the target, ends of sentences included; long sentences are cut."""
+    ranks, limit = validation.ranks, lm.system.max_length
     targets = [validation.corpus.target(i)[:limit].tolist() for i in range(validation.n_sentences)]
     mine = targets[ranks.rank :: ranks.world_size]
     budget = validation.settings.data.batch_tokens
     found: list[float] = ranks.collect(log_likelihoods(lm, mine, batch_tokens=budget))
     return sum(found) / sum(len(target) + 1 for target in targets)
-
-
-def decoding_options(settings: Settings) -> dict[str, bool | int | float]:
-    """How the trained model should be decoded, at validation and afterwards."""
-    validation = settings.validation
-    if settings.model.kind == "at":
-        return {"beam": validation.beam, "length_penalty": validation.length_penalty}
-    if settings.model.kind in ("ctc", "lm"):
-        return {}
-    return {
-        "length_candidates": validation.length_candidates,
-        "deduplicate": validation.deduplicate,
-        "remove_blanks": settings.loss.name == "axe",
-        "length_penalty": validation.length_penalty,
-    }

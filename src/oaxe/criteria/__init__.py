@@ -1,0 +1,30 @@
+"""Losses that train a one-pass model with one position for each target word.
+
+A criterion is a frozen dataclass: its fields are options of the YAML, calling it computes the loss
+from hidden states. A new one is a file here and a line in CRITERIA.
+"""
+
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from oaxe.criteria.axe import AXE
+from oaxe.criteria.oaxe import OaXE
+from oaxe.criteria.statistics import Statistics
+from oaxe.criteria.xe import XE
+from oaxe.model.masking import Masking
+
+CRITERIA: dict[str, type[Any]] = {"xe": XE, "axe": AXE, "oaxe": OaXE}
+
+
+class Criterion(Protocol):
+    """What a criterion has besides its options."""
+
+    inputs: ClassVar[Masking]  # what the decoder reads unless the configuration says otherwise
+    has_blanks: ClassVar[bool]  # the model learns to predict BLANK, which decoding removes
+    needs_order: ClassVar[bool]  # it learns no word order from random weights: begin with XE
+
+    def __call__(
+        self, hidden: Tensor, linear_weight: Tensor, target: Tensor, label_smoothing: float
+    ) -> tuple[Tensor, Statistics]:
+        """The summed loss of ``target (batch, length)``, and what else is worth a log line."""

@@ -1,0 +1,35 @@
+"""Aligned cross entropy: the best monotone alignment of words and positions, with blanks."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from oaxe.criteria.statistics import Statistics
+from oaxe.losses import linear_axe_loss
+from oaxe.model.masking import IGNORED, Masking
+from oaxe.support.config import option
+from oaxe.text.symbols import BLANK
+
+
+@dataclass(frozen=True)
+class AXE:
+    delta: float = option(1.0, "penalty factor of a target word that is skipped")
+
+    inputs: ClassVar[Masking] = "unobserved"
+    has_blanks: ClassVar[bool] = True
+    needs_order: ClassVar[bool] = False
+
+    def __call__(
+        self, hidden: Tensor, linear_weight: Tensor, target: Tensor, label_smoothing: float
+    ) -> tuple[Tensor, Statistics]:
+        loss = linear_axe_loss(
+            hidden,
+            linear_weight,
+            target,
+            blank=BLANK,
+            delta=self.delta,
+            logit_mask=target != IGNORED,
+            reduction="sum",
+        )
+        return loss, {}

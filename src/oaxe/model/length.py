@@ -1,0 +1,50 @@
+"""How many words a target has, predicted before any of them, for models that need to know."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oaxe.model.transformer import Encoded, Transformer
+from oaxe.text.symbols import LENGTH
+
+
+class LengthPredictor(nn.Module):
+    """A LENGTH symbol goes in front of the source; its final state is classified.
+
+    Args:
+        dim: of the Transformer.
+        max_length: of the Transformer; class n is a target of n tokens.
+    """
+
+    def __init__(self, dim: int, max_length: int) -> None:
+        super().__init__()
+        self.output = nn.Linear(dim, max_length + 1)
+
+    def encode(self, transformer: Transformer, source: Tensor) -> tuple[Encoded, Tensor]:
+        """The encoded source with LENGTH, and logits ``(batch, max_length + 1)``."""
+        encoded = transformer.encode(F.pad(source, (1, 0), value=LENGTH))
+        return encoded, self.output(encoded.hidden[:, 0])
+
+    def loss(self, logits: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
+        """The summed cross entropy, and how many lengths are right; ``length (batch,)``."""
+        logits = logits.float()
+        return F.cross_entropy(logits, length, reduction="sum"), (logits.argmax(-1) == length).sum()
+
+
+def likely_lengths(logits: Tensor, source_mask: Tensor, candidates: int) -> Tensor:
+    """``(batch, candidates)``: the most likely lengths, most likely first; 0 is not among them.
+
+    Nor is a length of more than twice the source and 10, as in beam search: one such candidate
+    would make the whole batch as wide.
+    """
+    logits = logits[:, 1:]  # class 0 would be a sentence without words
+    longest = 2 * (source_mask.sum(1, keepdim=True) - 2) + 10  # LENGTH and EOS do not count
+    length = torch.arange(1, logits.shape[1] + 1, device=logits.device)
+    logits = logits.masked_fill(length > longest, float("-inf"))
+    found = logits.topk(min(candidates, logits.shape[1]), dim=1).indices + 1
+    return torch.minimum(found, longest)
+
+
+def with_length_in_front(positions: Tensor) -> Tensor:
+    """Position embeddings of a source without LENGTH, moved by one for a source that has it."""
+    return torch.cat([positions[:1], positions[:-1]])

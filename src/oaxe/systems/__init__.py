@@ -1,0 +1,209 @@
+"""Systems: one paper, one file.
+
+A system is what a paper proposes: how it is built on the common Transformer, what a training step
+computes, how it decodes. Every file of this folder is one, found by its name; so is any module of
+your own that ``model.system`` names. A system file has
+
+    PAPER      where it was proposed, and the BLEU reported there
+    Options    frozen dataclass: the section of the YAML that is called like the system;
+               ``needs_end`` True: it changes over the run, whose end must be set
+    Decoding   frozen dataclass: the section ``decoding`` of the YAML, and options of `translate`;
+               as text it says how the system decodes
+    Model      a :class:`System`
+
+The trainer, the translator, saved models, evaluation and the server ask the system; none of them
+knows which one it is.
+"""
+
+import pkgutil
+import sys
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from oaxe.criteria.statistics import Statistics
+from oaxe.model.masking import IGNORED
+from oaxe.model.transformer import Transformer, initialise
+from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.replay import Call, compute
+from oaxe.support.config import to_mapping
+from oaxe.support.errors import UserError, did_you_mean
+
+PARTS = ("PAPER", "Options", "Decoding", "Model")
+
+
+@dataclass(frozen=True)
+class Paper:
+    title: str
+    url: str
+    # BLEU that it reports for one pass, by training data ("raw", "distilled") and data set.
+    bleu: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+class Example(NamedTuple):
+    """One batch, ready for a training step; made before the step so that words can be counted."""
+
+    source: Tensor  # (batch, source_len)
+    inputs: Tensor  # (batch, positions): what the decoder reads
+    mask: Tensor  # (batch, positions) bool: True for real positions
+    target: Tensor  # (batch, targets): IGNORED where there is no loss
+    length: Tensor  # (batch,): words of each target
+
+    @property
+    def n_words(self) -> Tensor:
+        """How many words the loss is computed over; on the device."""
+        return (self.target != IGNORED).sum()
+
+
+class Progress(NamedTuple):
+    """How far training has come.
+
+    A step may be recorded as a CUDA graph and replayed: ``epoch`` is a tensor whose value is read
+    anew each time, whereas everything else is fixed for a recording.
+    """
+
+    epoch: Tensor  # done so far, with the part of the present one; float64 without dimensions
+    epochs: float  # until the end; infinity if there is none
+    phase: Hashable = None  # see System.phase
+
+    @property
+    def share(self) -> Tensor:
+        """What is done of the training, 0 to 1; 0 for a training without end."""
+        return (self.epoch / self.epochs).clamp(max=1.0)
+
+
+class System(nn.Module):
+    """What the rest of the package asks of a system. ``forward`` is its training step.
+
+    Args:
+        architecture: arguments of :class:`Transformer`, but for those that the system decides.
+        options: an instance of the system's ``Options``.
+    """
+
+    transformer: Transformer  # made by the system's own __init__
+
+    translates: ClassVar[bool] = True  # False: a language model
+    recordable: ClassVar[bool] = True  # a training step can be a CUDA graph
+    no_ncm: ClassVar[str] = ""  # why NCM is not defined, if it is not
+
+    def __init__(self, architecture: Mapping[str, Any], options: Any) -> None:
+        super().__init__()
+        self.architecture, self.options = dict(architecture), options
+
+    def example(self, source: Tensor, target: Tensor) -> Example:
+        """Decoder inputs and loss targets; random masks come from torch's own generator."""
+        raise NotImplementedError
+
+    def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
+        """The summed loss, and statistics for the log, "loss" (of the words) among them."""
+        raise NotImplementedError
+
+    def phase(self, epoch: float, epochs: float) -> Hashable:
+        """What a step computes at this time, where that changes: each phase is recorded anew."""
+        return None
+
+    def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
+        """A warning that is due, or nothing. ``means`` are statistics: none before training."""
+        return ""
+
+    def translate(
+        self, source: Tensor, decoding: Any, call: Call = compute
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses of each sentence, best first.
+
+        Args:
+            source: ``(batch, source_len)``, EOS included, PAD on the right.
+            decoding: an instance of the system's ``Decoding``.
+            call: calls functions of the system and tensors; see :mod:`oaxe.search.replay`.
+        """
+        raise NotImplementedError
+
+    def rows(self, decoding: Any) -> int:
+        """How many hypotheses of a sentence are decoded side by side, for the size of batches."""
+        return 1
+
+    def weights_from(self, other: "System") -> dict[str, Tensor]:
+        """The weights to start from, made from those of another model; strictly checked after."""
+        return other.state_dict()
+
+    @property
+    def name(self) -> str:
+        """What ``model.system`` says: the name of a built-in system, or a module."""
+        return type(self).__module__.removeprefix(f"{__name__}.")
+
+    @property
+    def decoding_type(self) -> type[Any]:
+        """The ``Decoding`` of its file."""
+        found: type[Any] = sys.modules[type(self).__module__].Decoding
+        return found
+
+    @property
+    def max_length(self) -> int:
+        return self.transformer.max_length
+
+    @property
+    def device(self) -> torch.device:
+        return self.transformer.output_weight.device
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def description(self) -> dict[str, Any]:
+        """Enough to build the same model again, as JSON."""
+        options = to_mapping(self.options)
+        return {"system": self.name, "architecture": self.architecture, "options": options}
+
+
+def built_in() -> list[str]:
+    """Names of the systems of this package."""
+    return [module.name for module in pkgutil.iter_modules(__path__)]
+
+
+def find(name: str, trusted: Collection[str] | None = None) -> ModuleType:
+    """The file of a system: of this package, or a module of the user's.
+
+    Args:
+        name: such as ``"cmlm"``, or ``"my_package.my_module"``.
+        trusted: modules outside this package that may be imported; None: all, as it is the user's
+            own configuration that names one. A saved model never decides what is imported.
+    """
+    if name in built_in():
+        return import_module(f"{__name__}.{name}")
+    if trusted is not None and name not in trusted:
+        raise UserError(
+            f"the system {name!r} is not part of oaxe, and a model cannot cause an import; if you "
+            f"trust the module, name it: --system {name}, or systems=[{name!r}] in Python"
+        )
+    if "." not in sys.path[:1] and "" not in sys.path[:1]:
+        sys.path.insert(0, "")  # as for `python -m`: modules beside the configuration
+    try:
+        module = import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # found, but something that it needs is missing
+        raise UserError(
+            f"there is no system {name!r}{did_you_mean(name, built_in())}; there are "
+            f"{', '.join(built_in())}; a module of your own must be importable from here"
+        ) from None
+    missing = [part for part in PARTS if not hasattr(module, part)]
+    if missing:
+        raise UserError(f"{module.__file__} is no system: it lacks {', '.join(missing)}")
+    return module
+
+
+def section(name: str) -> str:
+    """The name of the section that holds the options of a system."""
+    return name.rpartition(".")[2]
+
+
+def build(name: str, architecture: Mapping[str, Any], options: Any) -> System:
+    """A new model; its weights come from torch's random numbers."""
+    model: System = find(name).Model(architecture, options)
+    initialise(model)
+    return model

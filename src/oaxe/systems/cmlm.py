@@ -1,0 +1,176 @@
+"""CMLM: the conditional masked language model, decoded in one pass; trained with XE, AXE or OaXE.
+
+The model of Mask-Predict. It predicts the length of the target, then all words; the loss is one of
+:data:`oaxe.criteria.CRITERIA`. With OaXE it is the system of the paper that this project is about.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from oaxe.criteria import CRITERIA, Criterion
+from oaxe.criteria.statistics import Statistics
+from oaxe.criteria.xe import XE
+from oaxe.losses import annealed_weight
+from oaxe.model.length import LengthPredictor, with_length_in_front
+from oaxe.model.masking import Masking, decoder_inputs
+from oaxe.model.transformer import Transformer
+from oaxe.search.hypothesis import Hypothesis, length_penalty
+from oaxe.search.one_pass import translate_lengths
+from oaxe.search.replay import Call, compute
+from oaxe.support.config import Choice, choice, option
+from oaxe.support.errors import UserError
+from oaxe.systems import Example, Paper, Progress, System
+from oaxe.text.symbols import PAD
+
+PAPER = Paper(
+    "Order-Agnostic Cross Entropy for Non-Autoregressive Machine Translation",
+    "https://proceedings.mlr.press/v139/du21c.html",
+    {
+        "distilled": {"wmt14-en-de": 26.1, "wmt14-de-en": 30.2},
+        "raw": {"wmt14-en-de": 22.4, "wmt14-de-en": 26.8},
+    },
+)
+MOST_TRUNCATED = 0.8  # of the words: with more, little is left to learn from
+
+
+@dataclass(frozen=True)
+class Options:
+    loss: Choice = choice(CRITERIA, "xe", "training loss")
+    label_smoothing: float = option(
+        0.1, "of XE and OaXE: weight of the uniform distribution", below=1
+    )
+    inputs: Masking | None = option(
+        None, "decoder inputs and the tokens with a loss; null: partial-masks for XE, or unobserved"
+    )
+    length_weight: float = option(1.0, "weight of the length loss")
+    annealing: bool = option(False, "start with XE and change to the loss by T_m of the paper")
+    annealing_c: float = option(16.0, "c of T_m; above 1")
+    annealing_lambda: float = option(
+        0.95, "lambda of T_m: share of the training that has XE", at_most=1
+    )
+
+    def __post_init__(self) -> None:
+        if not self.annealing_c > 1:
+            raise UserError(f"annealing_c must be above 1, got {self.annealing_c}")
+        if self.annealing and self.loss.name == "xe":
+            raise UserError("annealing begins with XE: choose another loss than xe to change to")
+
+    @property
+    def needs_end(self) -> bool:
+        return self.annealing
+
+
+@dataclass(frozen=True)
+class Decoding:
+    length_candidates: int = option(5, "lengths tried for each sentence; 1 is fastest", at_least=1)
+    deduplicate: bool = option(True, "collapse equal neighbours")
+    refine_steps: int = option(1, "passes of the decoder; above 1 is mask-predict", at_least=1)
+    length_penalty: float = length_penalty()
+
+    def __str__(self) -> str:
+        lengths = f"{self.length_candidates} length" + "s" * (self.length_candidates > 1)
+        repeats = "repeats removed" if self.deduplicate else "repeats kept"
+        passes = f", {self.refine_steps} passes" * (self.refine_steps > 1)
+        penalty = f", length penalty {self.length_penalty:g}" * (self.length_penalty != 1)
+        return f"{lengths}, {repeats}{passes}{penalty}"
+
+
+class Model(System):
+    def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
+        super().__init__(architecture, options)
+        self.transformer = Transformer(**architecture, causal=False)
+        self.length = LengthPredictor(architecture["dim"], architecture["max_length"])
+
+    @property
+    def criterion(self) -> Criterion:
+        found: Criterion = self.options.loss.options
+        return found
+
+    def example(self, source: Tensor, target: Tensor) -> Example:
+        inputs, wanted = decoder_inputs(target, self.options.inputs or self.criterion.inputs)
+        return Example(source, inputs, inputs != PAD, wanted, (target != PAD).sum(1))
+
+    def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
+        encoded, length_logits = self.length.encode(self.transformer, example.source)
+        hidden = self.transformer.decode(example.inputs, example.mask, encoded)
+        words, statistics = self.word_loss(hidden, example.target, progress)
+        length_loss, length_right = self.length.loss(length_logits, example.length)
+        sentences = example.n_words.new_full((), len(example.source))
+        statistics = {
+            "loss": (words, example.n_words),
+            "length_loss": (length_loss, sentences),
+            "length_accuracy": (length_right, sentences),
+            **statistics,
+        }
+        return words + self.options.length_weight * length_loss, statistics
+
+    def word_loss(
+        self, hidden: Tensor, target: Tensor, progress: Progress
+    ) -> tuple[Tensor, Statistics]:
+        given = hidden, self.transformer.output_weight, target, self.options.label_smoothing
+        if progress.phase == "xe":
+            return XE()(*given)
+        loss, statistics = self.criterion(*given)
+        if progress.phase == "both":
+            c, lam = self.options.annealing_c, self.options.annealing_lambda
+            t = (1 - c ** (progress.epoch - lam * progress.epochs)).clamp(min=0).float()
+            loss = t * XE()(*given)[0] + (1 - t) * loss
+            statistics["xe_weight"] = (t, t.new_ones(()))
+        return loss, statistics
+
+    def phase(self, epoch: float, epochs: float) -> Hashable:
+        """XE alone, the loss alone, or both while one changes to the other."""
+        if not self.options.annealing:
+            return "loss"
+        c, lam = self.options.annealing_c, self.options.annealing_lambda
+        t = annealed_weight(epoch, epochs, c, lam)
+        return {1.0: "xe", 0.0: "loss"}.get(t, "both")
+
+    def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
+        if not means and from_scratch and self.criterion.needs_order and not self.options.annealing:
+            return (
+                "OaXE from random weights learns words, but not their order; begin with those of "
+                "an XE run (train.init_from), or anneal XE into it (cmlm.annealing)"
+            )
+        truncated = means.get("truncated", 0.0)
+        if truncated > MOST_TRUNCATED and "xe_weight" not in means:
+            return (
+                f"more than {MOST_TRUNCATED:.0%} of the words are truncated, so that little is "
+                "left to learn from: the model is too unsure; train it longer with XE, or lower "
+                "cmlm.loss.truncation"
+            )
+        return ""
+
+    def translate(
+        self,
+        source: Tensor,
+        decoding: Decoding,
+        call: Call = compute,
+        lengths: Tensor | None = None,
+    ) -> list[list[Hypothesis]]:
+        return translate_lengths(
+            self,
+            source,
+            length_candidates=decoding.length_candidates,
+            deduplicate=decoding.deduplicate,
+            refine_steps=decoding.refine_steps,
+            remove_blanks=self.criterion.has_blanks,
+            length_penalty=decoding.length_penalty,
+            lengths=lengths,
+            call=call,
+        )
+
+    def rows(self, decoding: Decoding) -> int:
+        return decoding.length_candidates
+
+    def weights_from(self, other: System) -> dict[str, Tensor]:
+        """Those of a CMLM as they are; an autoregressive model lacks the length predictor."""
+        weights, own = other.state_dict(), self.state_dict()
+        if other.name == "transformer":
+            positions = "transformer.source_positions.weight"
+            weights[positions] = with_length_in_front(weights[positions])
+            weights |= {name: own[name] for name in own if name.startswith("length.")}
+        return weights

@@ -1,0 +1,96 @@
+"""CTC: more positions than words, with blanks; the loss sums over all monotone alignments.
+
+As Libovický and Helcl (2018): the decoder reads every source token several times, so that no length
+has to be predicted; decoding collapses repeats and removes blanks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oaxe.criteria.statistics import Statistics
+from oaxe.losses import ctc_loss
+from oaxe.model.masking import IGNORED, upsampled
+from oaxe.model.transformer import Encoded, Transformer
+from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, predict
+from oaxe.search.replay import Call, Tensors, compute, padded_source
+from oaxe.support.config import option
+from oaxe.systems import Example, Paper, Progress, System
+from oaxe.text.symbols import BLANK, PAD
+
+PAPER = Paper(
+    "End-to-End Non-Autoregressive Neural Machine Translation with Connectionist Temporal "
+    "Classification",
+    "https://aclanthology.org/D18-1336",
+    {"raw": {"wmt14-en-de": 17.7, "wmt14-de-en": 19.8}},
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    upsample: int = option(2, "positions of the decoder for each source subword", at_least=1)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The likeliest label of every position; there is nothing to choose."""
+
+    def __str__(self) -> str:
+        return "repeats and blanks removed"
+
+
+class Model(System):
+    recordable = False  # torch's CTC reads the lengths on the host
+    no_ncm = "its output is the sum of many alignments, of which decoding sees one"
+
+    def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
+        super().__init__(architecture, options)
+        positions = options.upsample * (architecture["max_length"] + 1)
+        self.transformer = Transformer(**architecture, causal=False, target_positions=positions)
+
+    def example(self, source: Tensor, target: Tensor) -> Example:
+        inputs = upsampled(source, self.options.upsample)
+        wanted = target.masked_fill(target == PAD, IGNORED)
+        return Example(source, inputs, inputs != PAD, wanted, (target != PAD).sum(1))
+
+    def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
+        encoded = self.transformer.encode(example.source)
+        hidden = self.transformer.decode(example.inputs, example.mask, encoded)
+        logits = self.transformer.logits(hidden)
+        loss = ctc_loss(
+            logits, example.target, blank=BLANK, logit_mask=example.mask, reduction="sum"
+        )
+        return loss, {"loss": (loss, example.n_words)}
+
+    @torch.no_grad()
+    def translate(
+        self, source: Tensor, decoding: Decoding, call: Call = compute
+    ) -> list[list[Hypothesis]]:
+        recorded = call is not compute
+        if recorded:
+            source = padded_source(source, self.max_length)
+        return hypotheses(*call(best_labels, self, source, everywhere=recorded), batch=len(source))
+
+    def weights_from(self, other: System) -> dict[str, Tensor]:
+        """Those of a CTC model as they are; any other lacks positions for its decoder."""
+        weights, own = other.state_dict(), self.state_dict()
+        if other.name == "transformer":
+            weights |= {name: own[name] for name in own if ".target_positions." in name}
+        return weights
+
+
+def best_labels(model: Model, source: Tensor, *, everywhere: bool) -> Tensors:
+    """The likeliest label of each position, repeats collapsed, then blanks removed."""
+    inputs = upsampled(source, model.options.upsample)
+    mask = inputs != PAD
+    encoded: Encoded = model.transformer.encode(source)
+    tokens, log_probs = predict(
+        model.transformer, encoded, inputs, mask, mask, may_be_blank=True, everywhere=everywhere
+    )
+    tokens, keep = compact(tokens, mask & differs_from_previous(tokens) & (tokens != BLANK))
+    total, lengths = log_probs.sum(1), mask.sum(1)
+    return tokens, keep.sum(1), total / lengths, total, lengths
