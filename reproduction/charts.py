@@ -11,6 +11,7 @@ from oaxe.support.html import picture
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
 
 PERCENT = (-4, 104)  # limits of an axis from 0 to 100
 
@@ -58,5 +59,5 @@ def line_chart(
     return figure, axes
 
 
-def legend(axes: "Axes") -> None:
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.01), frameon=False, fontsize=11)
+def legend(axes: "Axes") -> "Legend":
+    return axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.01), frameon=False, fontsize=11)

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oaxe.support.config import build, flatten, load, to_mapping
+from oaxe.support.config import flatten
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
 from oaxe.text.manifest import MANIFEST
-from oaxe.training.settings import Settings
+from oaxe.training.settings import Settings, build_settings, load_settings, settings_mapping
+from reproduction.former_settings import under_present_names
 
 RESULT = "result.json"
 Result = dict[str, Any]
@@ -93,7 +94,7 @@ class Folder:
             "dataset": self.dataset,
             "preset": self.preset,
             "seed": seed,
-            "settings": to_mapping(settings),
+            "settings": settings_mapping(settings),
             "environment": environment(),
             **content,
         }
@@ -104,9 +105,11 @@ class Folder:
         """Between the settings of the result, or else the run, that is there and ``settings``."""
         if result := read_json(self.result(name, seed)):
             # An option that did not exist then had what is its default now.
-            known = build(Settings, result["settings"], str(self.result(name, seed)))
+            known = build_settings(
+                under_present_names(result["settings"]), str(self.result(name, seed))
+            )
         elif self.has_run(name, seed):
-            known = load(Settings, self.run(name, seed) / "config.yaml")
+            known = load_settings(self.run(name, seed) / "config.yaml")
         else:
             return []
         before, now = comparable(known), comparable(settings)
@@ -118,7 +121,7 @@ class Folder:
 
 
 def comparable(settings: Settings) -> dict[str, Any]:
-    flat = flatten(to_mapping(settings))
+    flat = flatten(settings_mapping(settings))
     start = flat["train.init_from"]
     flat["train.init_from"] = start and Path(start).name  # which run, not where
     return {key: value for key, value in flat.items() if key not in NOT_COMPARED}

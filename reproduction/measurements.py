@@ -4,13 +4,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from oaxe.decoding.lines import load_translator, usable_device
 from oaxe.evaluation.fluency import perplexity
 from oaxe.evaluation.gold import read_gold
 from oaxe.evaluation.speed import measure_speed, speed_up
 from oaxe.evaluation.systems import load_model, weights_checksum
+from oaxe.support.devices import usable_device
 from oaxe.support.environment import environment
 from oaxe.text.lines import read_lines
+from oaxe.training.run import load_translator
 from reproduction.experiments import EXPERIMENTS
 from reproduction.folder import Folder, read_json, write_json
 from reproduction.steps import BEAM, Study

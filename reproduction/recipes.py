@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oaxe.support.config import build
 from oaxe.support.errors import UserError
+from oaxe.systems import section
 from oaxe.text.datasets.catalogue import find
-from oaxe.training.settings import Settings
+from oaxe.training.settings import Settings, build_settings
 from reproduction.experiments import Experiment
 
 
@@ -120,11 +120,8 @@ def training_settings(system: str, options: Mapping[str, Any], **sections: Any) 
 
     How the toolkit names a system and its options is known here alone.
     """
-    kinds = {"cmlm": "nat", "transformer": "at", "language_model": "lm"}
-    options = dict(options)
-    loss = {"name": "xe", **options.pop("loss", {}), **options}
-    model = {"kind": kinds[system], **sections.pop("model")}
-    return build(Settings, {**sections, "model": model, "loss": loss})
+    model = {"system": system, **sections.pop("model")}
+    return build_settings({**sections, "model": model, section(system): options})
 
 
 ANY = "any"  # data set

@@ -11,10 +11,10 @@ from typing import Any
 
 from rich.console import Console
 
-from oaxe.decoding.lines import usable_device
 from oaxe.distillation.distill import distill
 from oaxe.evaluation.evaluate import Options, evaluate
 from oaxe.evaluation.gold import Gold, read_gold
+from oaxe.support.devices import usable_device
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
 from oaxe.support.jobs import StoppedError

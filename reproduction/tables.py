@@ -27,13 +27,13 @@ class Row(NamedTuple):
     def experiment(self, column: "Column") -> str | None:
         if len(self.experiments) == 1:
             return self.experiments[0]
-        return self.experiments[column.index] if column.index < len(self.experiments) else None
+        return self.experiments[column.number] if column.number < len(self.experiments) else None
 
 
 class Column(NamedTuple):
     label: str
     measure: str  # of reproduction.results.MEASURES
-    index: int = 0  # which of a row's experiments
+    number: int = 0  # which of a row's experiments
     kind: Literal["value", "difference", "p"] = "value"  # the latter two: against the baseline
     is_minor: bool = False  # the paper's is shown only where its data set is ours
 

@@ -1,30 +1,29 @@
-"""The page of the demonstration: one file for a newcomer, of whatever was done until it ended."""
+"""The page of the demonstration: one file for a newcomer, with all that was done until it ended."""
 
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from oaxe.losses.plots import STYLES
 from oaxe.support.files import write_whole
 from oaxe.support.html import page, paragraph, picture, scroll, svg, table
-from reproduction.synthetic.display import (
+from reproduction.charts import PERCENT, Line, colour, legend, line_chart
+from reproduction.synthetic.demo_text import (
     LEGEND,
     NAMES,
     Result,
     curve,
-    figures,
     gaps,
     interpretation,
     marks,
     modes_of,
     part,
+    score_table,
     verdict,
 )
 from reproduction.synthetic.task import ORDERINGS, PROBABILITIES, reorder
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 TITLE = "Several right orders, one answer: XE against OaXE"
@@ -49,17 +48,16 @@ SETTINGS = {
 }
 
 
-def write_report(result: Result, path: Path) -> None:
-    """Write the page of a result of which any part may be missing."""
+def write_page(result: Result, path: Path) -> None:
+    """Any part of the result may be missing."""
     note = gaps(result)
     sections = [
         paragraph(interpretation(result), "lead"),
         paragraph(note, "note") if note else "",
         _task(result),
-        _figures(result),
+        _scores(result),
         _examples(result),
         _curves(result),
-        _by_modes(result),
         _chosen(result),
         _matrix(result),
         _settings(result),
@@ -77,28 +75,28 @@ def _task(result: Result) -> str:
             f"The model reads a row of numbers and writes the same numbers in any one of {modes} "
             "orders; each of them is right. For every pair of the training data the order was "
             "drawn at random, so the model cannot know which one is asked for, just as a "
-            "translator cannot know which of several good word orders its reference has. It writes "
-            "all numbers at once, so where it does not settle on one order, it says some numbers "
-            "twice and others never."
+            "translator cannot know which of several good word orders its reference has. It "
+            "predicts all numbers in one pass, so where it does not settle on one order, it "
+            "repeats some numbers and omits others."
         )
         + _numbers("A source and its right answers", rows)
     )
 
 
-def _figures(result: Result) -> str:
-    head, *rows = figures(result)
+def _scores(result: Result) -> str:
+    head, *rows = score_table(result)
     return (
         "<h2>The result</h2>"
         + paragraph(
-            "Cross entropy (XE) demands the order that was drawn, number by number. Order-agnostic "
-            "cross entropy (OaXE) takes over a model that began with XE, and demands the order "
-            "that this model already likes best."
+            "Cross entropy (XE) trains on the order that was drawn, number by number. "
+            "Order-agnostic cross entropy (OaXE) continues from a model that began with XE, and "
+            "trains on the order that this model already finds likeliest."
         )
-        + table("Measured on sequences that neither has seen", head, rows)
+        + table("Measured on test sequences", head, rows)
         + paragraph(
             "Exact match: answers that are right from the first number to the last, in any of the "
-            "orders. Repetition: numbers that are said more often than the source has them. Mean "
-            "confidence: the probability that the model gives to the numbers it writes.",
+            "orders. Repetition: numbers that the output has more often than the source. Mean "
+            "confidence: the probability that the model gives to its output numbers.",
             "soft",
         )
     )
@@ -148,85 +146,72 @@ def _curves(result: Result) -> str:
         shared = sorted(point for point in xe + oaxe if point[0] <= switch)
         after = [point for point in oaxe if point[0] > switch]
         oaxe = shared[-1:] + after if after else []
-    figure, axes = picture()
-    _lines(axes, {"XE": xe, "OaXE": oaxe}, {"XE": "XE", "OaXE": "XE, then OaXE"})
+    lines = {"XE": xe, "XE, then OaXE": oaxe}
+    figure, axes = line_chart(
+        [
+            Line(label, [(step, [value]) for step, value in points])
+            for label, points in lines.items()
+        ],
+        "updates",
+        "exact match, %",
+        spread=False,
+    )
+    axes.set_ylim(*PERCENT)
     if switch is not None:
         axes.axvline(switch, color="black", linewidth=1, linestyle=":")
         axes.annotate(
             "switch", (switch, 50), (-6, 0), textcoords="offset points", ha="right", size=11
         )
-    axes.set_xlabel("updates")
     return (
-        "<h2>How they learn</h2>"
+        "<h2>Learning curves</h2>"
         + svg(figure, "Exact match over updates, of XE and of XE followed by OaXE")
-        + paragraph("Exact match on validation data while training.", "soft")
-    )
-
-
-def _by_modes(result: Result) -> str:
-    by_modes = part(result, "by_modes")
-    if not by_modes:
-        return ""
-    figure, axes = picture()
-    lines = {
-        name: [
-            (int(modes), values[key])
-            for modes, values in sorted(by_modes.items())
-            if part(values, key) is not None
-        ]
-        for key, name in NAMES.items()
-    }
-    _lines(axes, lines, {name: name for name in lines})
-    axes.set_xticks(sorted(int(modes) for modes in by_modes))
-    axes.set_xlabel("number of right orders")
-    return "<h2>By number of right orders</h2>" + svg(
-        figure, "Exact match by number of right orders, of XE and of OaXE"
+        + paragraph("Exact match on validation data during training.", "soft")
     )
 
 
 def _chosen(result: Result) -> str:
     chosen = part(result, "chosen")
-    counts = {name: part(chosen, key) for key, name in NAMES.items() if part(chosen, key)}
-    if not counts:
+    outputs = {name: part(chosen, key) for key, name in NAMES.items() if part(chosen, key)}
+    if not outputs:
         return ""
     modes = modes_of(result)
     drawn = dict(zip(ORDERINGS, PROBABILITIES[modes], strict=False))
     rows = []
     for ordering in (*ORDERINGS[:modes], "none"):
         shares = [
-            100 * (of.get(ordering) or 0) / max(sum(of.values()), 1) for of in counts.values()
+            100 * (of.get(ordering) or 0) / max(sum(of.values()), 1) for of in outputs.values()
         ]
         given = f"{100 * drawn[ordering]:.0f} %" if ordering in drawn else "-"
         name = "none of them" if ordering == "none" else ordering
         rows.append([name, given, *(f"{share:.1f} %" for share in shares)])
     return "<h2>Which order they choose</h2>" + table(
         "Share of the answers; the training data for comparison",
-        ["order", "training data", *counts],
+        ["order", "training data", *outputs],
         rows,
     )
 
 
 def _matrix(result: Result) -> str:
     matrix = part(result, "matrix")
-    source, target, probability, place_of = (
-        part(matrix, name) for name in ("source", "target", "probability", "place_of")
+    source, target, probability, order = (
+        part(matrix, name) for name in ("source", "target", "probability", "order")
     )
-    if not (target and probability and place_of):
+    if not (target and probability and order):
         return ""
-    found = [target[column] for column in place_of]
+    found = [target[column] for column in order]
     name = _ordering(found, source or [], modes_of(result))
     drawn = part(matrix, "ordering")
     return (
         "<h2>One sequence at the switch</h2>"
         + svg(
-            _draw_matrix(target, probability, place_of),
-            "Cost matrix of one sequence, with the places that XE and OaXE demand",
+            _draw_matrix(target, probability, order),
+            "Cost matrix of one sequence, with the orders that XE and OaXE train on",
         )
         + paragraph(
-            "A row is a place of the answer, a column a number of the target"
+            "A row is a position of the answer, a column a number of the target"
             + (f" (drawn: {drawn})" if drawn else "")
-            + "; the more ink in a cell, the likelier the model finds that number in that place. "
-            "XE (squares) demands the target as it was drawn. OaXE (dots) finds the most likely "
+            + "; the darker a cell, the likelier the model finds that number at that position. "
+            "XE (squares) trains on the target as it was drawn. OaXE (dots) finds the most likely "
             f"order in which each number is used once: {' '.join(map(str, found))}, which is "
             + (f"{name}. " if name else "not quite one of the right orders. ")
             + "Beside each name stands the mean probability of its cells.",
@@ -240,38 +225,35 @@ def _ordering(numbers: list[int], source: list[int], modes: int) -> str:
     return names[0] if names else ""
 
 
-def _draw_matrix(
-    target: list[int], probability: list[list[float]], place_of: list[int]
-) -> "Figure":
+def _draw_matrix(target: list[int], probability: list[list[float]], order: list[int]) -> "Figure":
     from matplotlib.colors import LinearSegmentedColormap
 
     n = len(target)
     figure, axes = picture(height=4.8)
     ink = LinearSegmentedColormap.from_list("ink", [(0, 0, 0, 0), (0, 0, 0, 0.6)])
     axes.pcolormesh(range(n), range(n), probability, cmap=ink, vmin=0, vmax=1, linewidth=0)
-    for name, columns in {"XE": list(range(n)), "OaXE": place_of}.items():
-        colour, marker, size = STYLES[name]
-        mean = sum(probability[place][column] for place, column in enumerate(columns)) / n
+    for number, (name, columns) in enumerate({"XE": list(range(n)), "OaXE": order}.items()):
+        mean = sum(row[column] for row, column in zip(probability, columns, strict=True)) / n
         axes.plot(
             columns,
             range(n),
             linestyle="none",
-            marker=marker,
-            markersize=size * min(1.0, 6.5 / n),
-            markerfacecolor=colour if name == "OaXE" else "none",
-            markeredgecolor=colour,
+            marker="so"[number],  # a dot fits into a square
+            markersize=(34.0, 11.0)[number] * min(1.0, 6.5 / n),
+            markerfacecolor="none" if name == "XE" else colour(number),
+            markeredgecolor=colour(number),
             markeredgewidth=1.8,
             label=f"{name}, probability {mean:.2f}",
         )
     small = min(11.0, 180 / n)  # points: as large as fits
     upright = n * max(len(str(number)) for number in target) > 36
     axes.set_xticks(range(n), map(str, target), rotation=90 if upright else 0, size=small)
-    axes.set_yticks(range(n), [str(place + 1) for place in range(n)], size=small)
+    axes.set_yticks(range(n), [str(row + 1) for row in range(n)], size=small)
     axes.set_xlabel("number of the target")
-    axes.set_ylabel("place in the answer")
+    axes.set_ylabel("position in the answer")
     axes.tick_params(length=0)
     axes.invert_yaxis()
-    for handle in _legend(axes):
+    for handle in legend(axes).get_lines():
         handle.set_markersize(10)
     return figure
 
@@ -282,29 +264,8 @@ def _settings(result: Result) -> str:
     seed, again = result.get("seed"), ""
     if seed is not None:
         rows.insert(0, ["seed", str(seed)])
-        again = f"<p>Again: <code>oaxe demo --seed {escape(str(seed))}</code></p>"
+        command = f"python -m reproduction demo --seed {escape(str(seed))}"
+        again = f"<p>To repeat it: <code>{command}</code></p>"
     if not rows:
         return ""
     return f"<h2>Settings</h2>{table('Of this run', ['setting', 'value'], rows)}{again}"
-
-
-def _lines(axes: "Axes", lines: dict[str, list[tuple[int, float]]], labels: dict[str, str]) -> None:
-    for name, points in lines.items():
-        if points:
-            colour, marker, _ = STYLES[name]
-            steps, values = zip(*points, strict=True)
-            axes.plot(
-                steps, values, color=colour, marker=marker, linewidth=2.4, label=labels[name],
-                markersize=5,
-            )  # fmt: skip
-    axes.set_ylim(-4, 104)
-    axes.set_ylabel("exact match, %")
-    axes.grid(axis="y", color="gray", alpha=0.3, linewidth=0.8)
-    _legend(axes)
-
-
-def _legend(axes: "Axes") -> Any:
-    legend = axes.legend(
-        loc="lower center", bbox_to_anchor=(0.5, 1.01), ncols=2, frameon=False, fontsize=12
-    )
-    return legend.get_lines()

@@ -1,4 +1,4 @@
-"""What the demonstration says in the terminal, and what its page says in the same words."""
+"""Words and numbers of the demonstration: printed here, and on its page in the same words."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,37 +17,37 @@ NAMES = {"xe": "XE", "oaxe": "OaXE"}
 SUCCESS = 95.0  # percent exact match that OaXE should reach
 FAR = 30.0  # percent points
 LEGEND: dict[Mark, str] = {
-    "repeated": "said again, more often than the source has it",
-    "misplaced": "not what the nearest right answer has in this place",
+    "repeated": "more often in the output than in the source",
+    "misplaced": "not what the nearest right answer has at this position",
 }
 TERMINAL: dict[Mark, str] = {
     "right": "",
     "repeated": "bold underline red",
     "misplaced": "underline yellow",
 }
-FIGURES = {
+MEASURES = {
     "exact_match": ("exact match", "{:.1f} %"),
     "repetition": ("repetition", "{:.1f} %"),
     "confidence": ("mean confidence", "{:.2f}"),
 }
-# What a whole result has, by the name that a reader is told when it is not there.
+# The parts of a complete result, by the name that a reader is told when one is missing.
 PARTS = {
     "the task": ("task",),
     "the updates": ("updates",),
-    "the figures of XE": ("exact_match", "xe"),
-    "the figures of OaXE": ("exact_match", "oaxe"),
+    "the scores of XE": ("exact_match", "xe"),
+    "the scores of OaXE": ("exact_match", "oaxe"),
     "the examples": ("examples",),
     "the learning curve of XE": ("curves", "xe"),
     "the learning curve of OaXE": ("curves", "oaxe"),
     "the orders chosen by XE": ("chosen", "xe"),
     "the orders chosen by OaXE": ("chosen", "oaxe"),
-    "the cost matrix": ("matrix", "place_of"),
+    "the cost matrix": ("matrix", "order"),
 }
 
 
 def show(result: Result, console: Console) -> None:
     """The table, its interpretation and the examples."""
-    head, *rows = figures(result)
+    head, *rows = score_table(result)
     table = Table()
     for column, name in enumerate(head):
         table.add_column(name, justify="right" if column else "left")
@@ -88,8 +88,8 @@ def example_lines(example: Result, modes: int) -> list[Text]:
 def marks(output: list[int], source: list[int], modes: int) -> list[Mark]:
     """What is wrong with each number of an output, if anything.
 
-    A number is *repeated* where it has been said as often as the source has it, and once at least;
-    or else *misplaced* where the nearest right answer has another number.
+    A number is *repeated* where it has been output as often as the source has it, and once at
+    least; or else *misplaced* where the nearest right answer has another number.
 
     Example:
         >>> marks([2, 2, 4, 3], [1, 2, 3, 4], modes=1)
@@ -100,19 +100,19 @@ def marks(output: list[int], source: list[int], modes: int) -> list[Mark]:
     _, answer = nearest(output, source, modes)
     in_source, so_far = Counter(source), Counter[int]()
     found: list[Mark] = []
-    for place, number in enumerate(output):
+    for position, number in enumerate(output):
         so_far[number] += 1
         if so_far[number] > max(1, in_source[number]):
             found.append("repeated")
         else:
-            found.append("right" if [number] == answer[place : place + 1] else "misplaced")
+            found.append("right" if [number] == answer[position : position + 1] else "misplaced")
     return found
 
 
 def nearest(output: list[int], source: list[int], modes: int) -> tuple[str, list[int]]:
-    """The right answer that agrees with an output in most places: the name of its ordering, and it.
+    """The right answer that agrees with an output at most positions, after its ordering's name.
 
-    Of several the first in the order of ORDERINGS.
+    It is the first in the order of ORDERINGS if there are several.
     """
     answers = {ORDERINGS[mode]: reorder(source, mode) for mode in range(modes)}
 
@@ -128,11 +128,11 @@ def verdict(output: list[int], source: list[int], modes: int) -> str:
     return f"✓ {name}" if output == answer else f"✗ nearest: {name}"
 
 
-def figures(result: Result) -> list[list[str]]:
+def score_table(result: Result) -> list[list[str]]:
     """The table of results: its head, then a row for each loss."""
-    rows = [["trained with", *(name for name, _ in FIGURES.values())]]
+    rows = [["trained with", *(name for name, _ in MEASURES.values())]]
     for key, name in NAMES.items():
-        values = [(form, part(result, figure, key)) for figure, (_, form) in FIGURES.items()]
+        values = [(form, part(result, name, key)) for name, (_, form) in MEASURES.items()]
         rows.append(
             [name, *("-" if value is None else form.format(value) for form, value in values)]
         )
@@ -140,7 +140,7 @@ def figures(result: Result) -> list[list[str]]:
 
 
 def interpretation(result: Result) -> str:
-    """One line on what the exact match of the two says."""
+    """One line on what the exact match of the two means."""
     xe, oaxe = (part(result, "exact_match", key) for key in NAMES)
     if xe is None or oaxe is None:
         return " ".join(_so_far(result, key) for key in NAMES)
@@ -170,10 +170,10 @@ def _so_far(result: Result, key: str) -> str:
 
 
 def gaps(result: Result) -> str:
-    """One line on what a result lacks; empty for a whole one."""
+    """One line on what a result lacks; empty for a complete one."""
     stopped = [] if result.get("finished") else ["This run was stopped before its end."]
     absent = [what for what, names in PARTS.items() if part(result, *names) in (None, [], {})]
-    return " ".join(stopped + ([f"Not here: {', '.join(absent)}."] if absent else []))
+    return " ".join(stopped + ([f"Missing: {', '.join(absent)}."] if absent else []))
 
 
 def part(result: Result, *names: str) -> Any:

@@ -1,28 +1,21 @@
 """Sizes and settings that make the synthetic task learnable, from a laptop to the paper's size.
 
-What it takes, found by trying: places counted from both ends (with places from the start alone,
-"the third from the end" has to be worked out from the length), layer norm before each block, no
-dropout, every decoder input a MASK for XE too, and all lengths in every update: an order is learned
-for each length by itself, and updates of one or two lengths make it sway.
+What it takes, found by trying: positions counted from both ends (from the start alone, the model
+has to work out "the third from the end" from the length), layer norm before each block, no dropout,
+every decoder input a MASK for XE too, and all lengths in every update: the order of each length is
+learned separately, and updates of one or two lengths make it unstable.
 
-OaXE can take over soon after XE has understood which source places matter. But it keeps whatever
-order the model prefers by then: any permutation that is the same for all sequences of one length
-has no loss, also one that is half of one ordering and half of another. So the change from XE to
-OaXE is a gradual one, with the paper's T_m: while some XE is left, it says which orders there are.
+OaXE can take over soon after XE has learned which source positions matter. But it keeps the order
+that the model prefers by then: any permutation that is the same for all sequences of one length has
+no loss, also one that is half of one ordering and half of another. So the change from XE to OaXE is
+gradual, with the paper's T_m: while some XE is left, it tells which orders there are.
 """
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from oaxe.training.settings import (
-    DataSettings,
-    LossSettings,
-    ModelSettings,
-    OptimSettings,
-    Settings,
-    TrainSettings,
-    ValidationSettings,
-)
+from oaxe.training.settings import Settings
+from reproduction.recipes import training_settings
 from reproduction.synthetic.task import Task
 
 
@@ -75,50 +68,51 @@ class Recipe:
         )
 
     def settings(self, method: str, *, run: str, seed: int, bf16: bool) -> Settings:
-        """Of ``method``, or of PRETRAINING, which is the beginning of ``"xe"``."""
+        """For ``method``, or for PRETRAINING, which is the beginning of ``"xe"``."""
         _, loss, fine_tunes, anneals = METHODS["xe" if method == PRETRAINING else method]
         updates = self.xe_updates if method == PRETRAINING else self.updates
         mean_length = (self.shortest + self.longest) / 2
-        return Settings(
-            run=run,
-            data=DataSettings(
-                folder="synthetic",
-                update_tokens=self.update_tokens,
-                # one batch an update, padding included
-                batch_tokens=int(self.update_tokens * (self.longest + 1) / mean_length),
-                mix_lengths=True,
-            ),
-            model=ModelSettings(
-                size=self.size,  # type: ignore[arg-type]
-                positions=self.positions,  # type: ignore[arg-type]
-                norm="pre",
-                dropout=0.0,
-                max_length=self.longest,
-            ),
-            loss=LossSettings(
-                name=loss,  # type: ignore[arg-type]
-                inputs="unobserved",
-                label_smoothing=0.0,
-                annealing=anneals,
+        return training_settings(
+            "cmlm",
+            {
+                "loss": loss,
+                "inputs": "unobserved",
+                "label_smoothing": 0.0,
+                "annealing": anneals,
                 # T_m counts epochs and fine-tuning is a fraction of one: a larger c starts near 1
-                annealing_c=1e4 if fine_tunes else 16.0,
-                annealing_lambda=0.7 if fine_tunes else 0.95,
-            ),
-            optim=OptimSettings(
-                lr=self.lr / 2 if fine_tunes else self.lr,
-                warmup=self.warmup // 2 if fine_tunes else self.warmup,
-                betas=(0.9, 0.98),
-                weight_decay=0.0,
-                clip=1.0,
-            ),
-            validation=ValidationSettings(every=self.validate_every, keep=1, average=1),
-            train=TrainSettings(
-                steps=updates - self.xe_updates if fine_tunes else updates,
-                precision="bf16" if bf16 else "fp32",
-                seed=seed,
-                log_every=self.validate_every,
-                save_every=10 * self.validate_every,
-            ),
+                "annealing_c": 1e4 if fine_tunes else 16.0,
+                "annealing_lambda": 0.7 if fine_tunes else 0.95,
+            },
+            run=run,
+            data={
+                "folder": "synthetic",
+                "update_tokens": self.update_tokens,
+                # one batch an update, padding included
+                "batch_tokens": int(self.update_tokens * (self.longest + 1) / mean_length),
+                "mix_lengths": True,
+            },
+            model={
+                "size": self.size,
+                "positions": self.positions,
+                "norm": "pre",
+                "dropout": 0.0,
+                "max_length": self.longest,
+            },
+            optim={
+                "lr": self.lr / 2 if fine_tunes else self.lr,
+                "warmup": self.warmup // 2 if fine_tunes else self.warmup,
+                "betas": [0.9, 0.98],
+                "weight_decay": 0.0,
+                "clip": 1.0,
+            },
+            validation={"every": self.validate_every, "keep": 1, "average": 1},
+            train={
+                "steps": updates - self.xe_updates if fine_tunes else updates,
+                "precision": "bf16" if bf16 else "fp32",
+                "seed": seed,
+                "log_every": self.validate_every,
+                "save_every": 10 * self.validate_every,
+            },
         )
 
 
