@@ -12,6 +12,7 @@ OUT/DATASET/PRESET/
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,8 +102,10 @@ class Folder:
         write_json(self.result(name, seed), result)
         return result
 
-    def differences(self, name: str, seed: int, settings: Settings, *ignored: str) -> list[str]:
-        """Between the settings of the result, or else the run, that is there and ``settings``."""
+    def differences(
+        self, name: str, seed: int, settings: Callable[[], Settings], *ignored: str
+    ) -> list[str]:
+        """Between the settings of the result, or else the run, that is there and those of now."""
         if result := read_json(self.result(name, seed)):
             # An option that did not exist then had what is its default now.
             known = build_settings(
@@ -112,7 +115,7 @@ class Folder:
             known = load_settings(self.run(name, seed) / "config.yaml")
         else:
             return []
-        before, now = comparable(known), comparable(settings)
+        before, now = comparable(known), comparable(settings())
         return [
             f"{key} was {before.get(key)}, is {now.get(key)}"
             for key in sorted({*before, *now} - {*ignored})

@@ -54,7 +54,7 @@ class Study:
         )
 
     def differences(self, name: str, seed: int) -> list[str]:
-        return self.folder.differences(name, seed, self.settings(name, seed))
+        return self.folder.differences(name, seed, lambda: self.settings(name, seed))
 
 
 def prepare_raw(study: Study, console: Console) -> None:

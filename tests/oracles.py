@@ -16,19 +16,28 @@ def cheapest_permutation(cost: Tensor) -> float:
 
 
 def oaxe_by_brute_force(
-    logits: Tensor, target: Tensor, ignore_index: int, label_smoothing: float, truncation: float
+    logits: Tensor,
+    target: Tensor,
+    ignore_index: int,
+    label_smoothing: float,
+    truncation: float,
+    weight: Tensor | None = None,
 ) -> Tensor:
     """Differentiable sum over the batch: F.cross_entropy on the best of all orders."""
     total = logits.new_zeros(())
     for sentence, words in zip(logits, target, strict=True):
-        places = [i for i, word in enumerate(words.tolist()) if word != ignore_index]
-        rows = sentence[places]  # (n, vocab)
-        orders = torch.tensor(list(permutations(words[places].tolist())), dtype=torch.long)
-        log_probs = rows.detach().log_softmax(-1)[torch.arange(len(places)), orders]  # (n!, n)
+        positions = [i for i, word in enumerate(words.tolist()) if word != ignore_index]
+        rows = sentence[positions]  # (n, vocab)
+        orders = torch.tensor(list(permutations(words[positions].tolist())), dtype=torch.long)
+        log_probs = rows.detach().log_softmax(-1)[torch.arange(len(positions)), orders]  # (n!, n)
+        if weight is not None:
+            log_probs = weight[orders] * log_probs
         best = orders[log_probs.sum(1).argmax()]
         for row, word in zip(rows, best, strict=True):
             if float(row.detach().softmax(-1)[word]) > truncation:
-                total = total + F.cross_entropy(row, word, label_smoothing=label_smoothing)
+                total = total + F.cross_entropy(
+                    row, word, weight, label_smoothing=label_smoothing, reduction="sum"
+                )
     return total
 
 

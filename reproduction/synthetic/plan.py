@@ -114,7 +114,7 @@ def differences(group: Group, out: Path, preset: str) -> dict[Path, list[str]]:
     """Results of other settings; the precision is the device's."""
     folder, found = Folder(out, group.task_name, preset), {}
     for method in group.methods:
-        now = group.recipe.settings(method, run="", seed=group.seed, bf16=False)
+        now = partial(group.recipe.settings, method, run="", seed=group.seed, bf16=False)
         path = folder.result(method, group.seed).parent
         found[path] = folder.differences(method, group.seed, now, "train.precision")
     return found

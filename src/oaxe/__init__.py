@@ -1,6 +1,7 @@
-"""Order-agnostic cross entropy for models that predict all words at once.
+"""Order-agnostic cross entropy for non-autoregressive models, which predict all words in one pass.
 
-Names are loaded when they are first used, so that ``oaxe --help`` need not wait for torch.
+Names are loaded when they are first used, so that ``oaxe --help`` need not wait for torch, and the
+losses need nothing but torch, numpy and scipy.
 """
 
 from importlib import import_module
@@ -9,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from oaxe.decoding.translator import Translator
     from oaxe.losses import (
+        AXELoss,
+        CTCLoss,
         NotFiniteError,
+        OaXELoss,
+        Order,
+        XELoss,
         annealed_weight,
         assignment_backend,
         axe_loss,
@@ -28,8 +34,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "AXELoss",
+    "CTCLoss",
     "NotFiniteError",
+    "OaXELoss",
+    "Order",
     "Translator",
+    "XELoss",
     "annealed_weight",
     "assignment_backend",
     "axe_loss",
@@ -51,8 +62,15 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'oaxe' has no attribute {name!r}")
     elsewhere = {"plot_alignment": "oaxe.losses.plots", "Translator": "oaxe.decoding.translator"}
-    home = elsewhere.get(name, "oaxe.losses")
-    return globals().setdefault(name, getattr(import_module(home), name))
+    try:
+        home = import_module(elsewhere.get(name, "oaxe.losses"))
+    except ModuleNotFoundError as error:
+        if name != "Translator" or (error.name or "oaxe").startswith("oaxe"):
+            raise
+        raise ImportError(
+            f'oaxe.Translator needs {error.name}: pip install "oaxe[toolkit]"'
+        ) from error
+    return globals().setdefault(name, getattr(home, name))
 
 
 def __dir__() -> list[str]:

@@ -31,11 +31,11 @@ def check_best(cost: Tensor, mask: Tensor, column: Tensor) -> None:
     n = cost.shape[1]
     assert torch.equal(column.sort(dim=1).values, torch.arange(n).expand_as(column))
     for costs, takes_part, ours in zip(cost.double(), mask, column, strict=True):
-        places = takes_part.nonzero().flatten()
+        positions = takes_part.nonzero().flatten()
         assert (ours == torch.arange(n))[~takes_part].all()
-        inner = costs[places][:, places].numpy()
+        inner = costs[positions][:, positions].numpy()
         best = inner[linear_sum_assignment(inner)].sum()
-        total = float(costs[places, ours[places]].sum())
+        total = float(costs[positions, ours[positions]].sum())
         rounding = 1e-14 if cost.dtype == torch.float64 else 2.0**-24
         assert total <= best + rounding * n * np.abs(inner).max(initial=0)
 
@@ -112,10 +112,10 @@ def test_assignment_beside_forbidden_pairs() -> None:
 )
 def test_alignment_equals_the_one_in_torch(n: int, m: int, delta: float) -> None:
     words, blanks = 3 * torch.rand(3, m, n), 3 * torch.rand(3, m)
-    counts = torch.randint(n + 1, (3,)), torch.randint(m + 1, (3,))
-    counts[0][0], counts[1][0] = n, m
-    expected = _monotone_alignment(words, blanks, *counts, delta)
-    n_targets, n_predictions = (x.to(DEVICE) for x in counts)
+    lengths = torch.randint(n + 1, (3,)), torch.randint(m + 1, (3,))
+    lengths[0][0], lengths[1][0] = n, m
+    expected = _monotone_alignment(words, blanks, *lengths, delta)
+    n_targets, n_predictions = (x.to(DEVICE) for x in lengths)
     found = alignment.align(words.to(DEVICE), blanks.to(DEVICE), n_targets, n_predictions, delta)
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.dtype == theirs.dtype
@@ -130,26 +130,40 @@ def test_rows_of_logits(vocab: int, dtype: torch.dtype, monkeypatch: pytest.Monk
     logits[0, : min(128, vocab - 1)] = -torch.inf
     words = torch.randint(vocab, (6,), device=DEVICE)
     words[0] = vocab - 1
-    counts = torch.tensor([True, True, False, True, True, True], device=DEVICE)
-    expected = softmax_rows.logsumexp(logits)
-    torch.testing.assert_close(softmax.logsumexp(logits), expected)
+    mask = torch.tensor([True, True, False, True, True, True], device=DEVICE)
     tolerance: dict[str, Any] = {"atol": 1e-6, "rtol": 1e-5} if dtype == torch.float32 else {}
-    weight = torch.randn(6, device=DEVICE)
-    ours, theirs = logits.clone(), logits.clone()
-    softmax.weigh_softmax(ours, expected, weight)
-    softmax_rows.weigh_softmax(theirs, expected, weight)
-    torch.testing.assert_close(ours, theirs, **tolerance)
-    for smoothing, least, differentiate in ((0.0, -1.0, True), (0.1, 0.02, True), (0.1, -1, False)):
+    options = [(None, 0.0, -1.0, True), (None, 0.1, 0.02, True), (None, 0.1, -1.0, False)]
+    weight = torch.rand(vocab, device=DEVICE)
+    options += [(weight, 0.0, -1.0, True), (weight, 0.1, 0.02, True)]  # type: ignore[list-item]
+    for class_weights, smoothing, least, differentiate in options:
         if smoothing:
             logits = logits.clamp(min=-9)  # the mean of the logits must be finite
-        options = words, counts, smoothing, least, differentiate
+        given = words, mask, class_weights, smoothing, least, differentiate
         ours, theirs = logits.clone(), logits.clone()
-        torch.testing.assert_close(
-            softmax.cross_entropy(ours, *options), softmax_rows.cross_entropy(theirs, *options),
-            atol=1e-5, rtol=1e-5,
-        )  # fmt: skip
+        losses, kept = softmax.cross_entropy(ours, *given)
+        expected, expected_kept = softmax_rows.cross_entropy(theirs, *given)
+        torch.testing.assert_close(losses, expected, atol=1e-5, rtol=1e-5)
+        assert torch.equal(kept, expected_kept)
         torch.testing.assert_close(ours, theirs, **tolerance)
         assert differentiate != torch.equal(ours, logits)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("result", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocab", [1, 128, 300])
+def test_softmax_of_rows(
+    vocab: int, result: torch.dtype, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(softmax, "BLOCK", 128)
+    logits = (3 * torch.randn(6, vocab)).to(dtype).to(DEVICE)
+    logits[0, : min(128, vocab - 1)] = -torch.inf
+    expected = softmax_rows.logsumexp(logits)
+    torch.testing.assert_close(softmax.logsumexp(logits), expected)
+    factor = torch.randn(6, device=DEVICE)
+    theirs = softmax_rows.weighted_softmax(logits.clone(), expected, factor, result)
+    ours = softmax.weighted_softmax(logits, expected, factor, result)
+    assert ours.dtype == theirs.dtype == result
+    torch.testing.assert_close(ours, theirs)
 
 
 def test_rows_of_logits_that_are_not_finite() -> None:
@@ -160,15 +174,19 @@ def test_rows_of_logits_that_are_not_finite() -> None:
     assert expected.isinf().tolist() == [True, False]
     assert expected.isnan().tolist() == [False, True]
     for rows in (softmax, softmax_rows):
-        found = rows.cross_entropy(logits, words, words >= 0, 0.1, 0.0, False)
+        found, _ = rows.cross_entropy(logits, words, words >= 0, None, 0.1, 0.0, False)
         torch.testing.assert_close(found, expected, equal_nan=True)
         given = logits.clone()
-        assert torch.isnan(rows.cross_entropy(given, words, words >= 0, 0.0, 0.15, True)[1])
+        losses, kept = rows.cross_entropy(given, words, words >= 0, None, 0.0, 0.3, True)
+        assert kept.tolist() == [False, True]
+        assert losses.isnan().tolist() == [False, True]
         assert given.isfinite().all(1).tolist() == [True, False]
 
 
-def test_rows_that_do_not_count_may_hold_anything() -> None:
+def test_masked_rows_may_hold_anything() -> None:
     logits = torch.full((1, 5), torch.nan, device=DEVICE)
-    word, counts = torch.zeros(1, dtype=torch.long, device=DEVICE), torch.zeros(1, device=DEVICE)
-    assert softmax.cross_entropy(logits, word, counts.bool(), 0.1, -1.0, True).tolist() == [0]
+    word, mask = torch.zeros(1, dtype=torch.long, device=DEVICE), torch.zeros(1, device=DEVICE)
+    losses, kept = softmax.cross_entropy(logits, word, mask.bool(), None, 0.1, -1.0, True)
+    assert losses.tolist() == [0]
+    assert kept.tolist() == [False]
     assert logits.tolist() == [[0] * 5]

@@ -1,6 +1,7 @@
 """XE against F.cross_entropy, OaXE against the best of all permutations: values and gradients."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,9 @@ from tests.oracles import oaxe_by_brute_force
 VOCAB = 7
 MASKS = ["none", "right padding", "left padding", "scattered"]
 GRID = list(product(MASKS, [-100, 3], [0.0, 0.1]))
+# Of the classes; far apart, so that they change the best order.
+WEIGHT = torch.tensor([0.0, 0.1, 0.3, 1.0, 2.0, 5.0, 20.0], dtype=torch.float64)
+WEIGHTS = pytest.mark.parametrize("weight", [None, WEIGHT], ids=["unweighted", "weighted"])
 
 
 def sentences(
@@ -24,12 +28,12 @@ def sentences(
     logits = 2 * torch.randn(batch, length, VOCAB, dtype=torch.float64)
     words = [word for word in range(VOCAB) if word != ignore_index]
     target = torch.tensor(words)[torch.randint(len(words), (batch, length))]
-    place = torch.arange(length).expand(batch, -1)
+    position = torch.arange(length).expand(batch, -1)
     shortfall = torch.arange(batch).unsqueeze(1) % length  # row b ignores b of its targets
     ignored = {
         "none": torch.zeros(batch, length, dtype=torch.bool),
-        "right padding": place >= length - shortfall,
-        "left padding": place < shortfall,
+        "right padding": position >= length - shortfall,
+        "left padding": position < shortfall,
         "scattered": torch.rand(batch, length) < 0.4,
     }[masking]
     return logits, target.masked_fill(ignored, ignore_index)
@@ -40,62 +44,85 @@ def gradient(loss: Tensor, logits: Tensor) -> Tensor:
     return result
 
 
+@WEIGHTS
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize(("masking", "ignore_index", "smoothing"), GRID)
 def test_xe_is_cross_entropy(
-    masking: str, ignore_index: int, smoothing: float, reduction: str
+    masking: str, ignore_index: int, smoothing: float, reduction: str, weight: Tensor | None
 ) -> None:
     logits, target = sentences(masking, ignore_index)
     logits.requires_grad_()
-    ours = oaxe.xe_loss(
-        logits,
-        target,
-        ignore_index=ignore_index,
-        label_smoothing=smoothing,
-        reduction=reduction,  # type: ignore[arg-type]
-    )
-    torchs = F.cross_entropy(
-        logits.flatten(0, 1),
-        target.flatten(),
-        ignore_index=ignore_index,
-        label_smoothing=smoothing,
-        reduction=reduction,
-    )
+    options: dict[str, Any] = {
+        "weight": weight,
+        "ignore_index": ignore_index,
+        "label_smoothing": smoothing,
+        "reduction": reduction,
+    }
+    ours = oaxe.xe_loss(logits, target, **options)
+    torchs = F.cross_entropy(logits.flatten(0, 1), target.flatten(), **options)
     if reduction == "none":
         torchs = torchs.view_as(target)
     torch.testing.assert_close(ours, torchs)
-    weight = torch.randn_like(ours)
+    factor = torch.randn_like(ours)
     torch.testing.assert_close(
-        gradient((ours * weight).sum(), logits), gradient((torchs * weight).sum(), logits)
+        gradient((ours * factor).sum(), logits), gradient((torchs * factor).sum(), logits)
     )
 
 
+@WEIGHTS
 @pytest.mark.parametrize("truncation", [0.0, 0.15])
 @pytest.mark.parametrize(("masking", "ignore_index", "smoothing"), GRID)
 def test_oaxe_is_the_best_permutation(
-    masking: str, ignore_index: int, smoothing: float, truncation: float
+    masking: str, ignore_index: int, smoothing: float, truncation: float, weight: Tensor | None
 ) -> None:
     logits, target = sentences(masking, ignore_index)
     logits.requires_grad_()
-    options = {
+    options: dict[str, Any] = {
+        "weight": weight,
         "ignore_index": ignore_index,
         "label_smoothing": smoothing,
         "truncation": truncation,
     }
-    expected = oaxe_by_brute_force(logits, target, **options)  # type: ignore[arg-type]
-    n_targets = int((target != ignore_index).sum())
-    ours = {
-        reduction: oaxe.oaxe_loss(logits, target, reduction=reduction, **options)  # type: ignore[arg-type]
-        for reduction in ("sum", "mean", "none")
-    }
-    torch.testing.assert_close(ours["sum"], expected)
-    torch.testing.assert_close(ours["mean"], expected / n_targets)
-    torch.testing.assert_close(ours["none"].sum(), expected)
-    assert ours["none"].shape == target.shape
-    assert (ours["none"][target == ignore_index] == 0).all()
+    expected = oaxe_by_brute_force(logits, target, **options)
     wanted = gradient(expected, logits)
-    for reduction, divisor in (("sum", 1), ("mean", n_targets), ("none", 1)):
-        torch.testing.assert_close(gradient(ours[reduction].sum(), logits), wanted / divisor)
+    mask = target != ignore_index
+    divisor = mask.sum() if weight is None else weight[target[mask]].sum()
+    for reduction in ("sum", "mean", "none"):
+        ours = oaxe.oaxe_loss(logits, target, reduction=reduction, **options)  # type: ignore[arg-type]
+        if reduction == "none":
+            assert ours.shape == target.shape
+            assert (ours[~mask] == 0).all()
+        scale = divisor if reduction == "mean" else 1
+        torch.testing.assert_close(ours.sum(), expected / scale)
+        torch.testing.assert_close(gradient(ours.sum(), logits), wanted / scale)
+
+
+def test_class_weights_change_the_order() -> None:
+    """Both words are likeliest at the first position; it goes to the one of greater weight."""
+    logits = torch.tensor([[[0.5, 0.4, 0.1], [0.4, 0.2, 0.4]]]).log()
+    target = torch.tensor([[0, 1]])
+    for weight, order in (([1.0, 1.0, 1.0], [1, 0]), ([9.0, 1.0, 1.0], [0, 1])):
+        assert oaxe.best_order(logits, target, weight=torch.tensor(weight)).tolist() == [order]
+    assert oaxe.best_order(logits, target).tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize("masking", MASKS)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_returned_order(masking: str, reduction: Any) -> None:
+    logits, target = sentences(masking, -100)
+    options: dict[str, Any] = {"truncation": 0.15, "reduction": reduction}
+    loss, order = oaxe.oaxe_loss(logits, target, return_order=True, **options)
+    assert isinstance(order, oaxe.Order)
+    assert torch.equal(loss, oaxe.oaxe_loss(logits, target, **options))
+    assert torch.equal(order.target, oaxe.best_order(logits, target))
+    assert order.positions.dtype == torch.int64
+    assert torch.equal(order.target, target.gather(1, order.positions))
+    ignored = target == -100
+    assert (order.positions == torch.arange(5))[ignored].all()
+    words = order.target.clamp(min=0).unsqueeze(2)
+    probability = logits.softmax(-1).gather(2, words).squeeze(2)
+    assert torch.equal(order.truncated, (probability <= 0.15) & ~ignored)
+    assert order.truncated.any()
 
 
 @pytest.mark.parametrize("loss", [oaxe.xe_loss, oaxe.oaxe_loss])
@@ -105,10 +132,11 @@ def test_half_precision_is_computed_in_float32(loss: object, dtype: torch.dtype)
     logits, target = sentences("left padding", -100)
     half = logits.to(dtype).requires_grad_()
     full = half.detach().float().requires_grad_()
-    ours, expected = loss(half, target), loss(full, target)
-    assert ours.dtype == torch.float32
-    torch.testing.assert_close(ours, expected)
-    torch.testing.assert_close(gradient(ours, half), gradient(expected, full).to(dtype))
+    for weight in (None, WEIGHT.to(dtype)):
+        ours, expected = (loss(x, target, weight=weight) for x in (half, full))
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(ours, expected)
+        torch.testing.assert_close(gradient(ours, half), gradient(expected, full).to(dtype))
 
 
 def test_under_autocast() -> None:
@@ -142,7 +170,7 @@ def test_compiled_without_a_graph_break(loss: object, backend: str) -> None:
 
 
 @given(seed=st.integers(0, 10_000), length=st.integers(1, 6), batch=st.integers(1, 3))
-def test_never_above_xe_and_deaf_to_order(seed: int, length: int, batch: int) -> None:
+def test_never_above_xe_and_same_for_any_target_order(seed: int, length: int, batch: int) -> None:
     torch.manual_seed(seed)
     logits, target = sentences("none", -100, batch, length)
     ours = oaxe.oaxe_loss(logits, target, reduction="none").sum(1)
@@ -268,6 +296,8 @@ GOOD = (torch.zeros(2, 3, VOCAB), torch.zeros(2, 3, dtype=torch.long))
         (GOOD[0], GOOD[1], {"label_smoothing": 1.5}, r"label_smoothing.*1.5"),
         (GOOD[0], GOOD[1], {"truncation": 1.0}, r"truncation.*1.0"),
         (GOOD[0], GOOD[1], {"truncation": -0.1}, r"truncation.*-0.1"),
+        (GOOD[0], GOOD[1], {"weight": torch.ones(3)}, r"weight .*\(7,\), got .*\(3,\)"),
+        (GOOD[0], GOOD[1], {"weight": torch.ones(7).long()}, "floating point weight"),
     ],
 )
 def test_clear_errors(
@@ -277,7 +307,7 @@ def test_clear_errors(
         oaxe.oaxe_loss(logits, target, **options)  # type: ignore[arg-type]
 
 
-def test_learns_one_of_several_orders_where_xe_stutters() -> None:
+def test_learns_one_of_several_orders_where_xe_repeats_words() -> None:
     orders = torch.tensor([[0, 1, 2, 3, 4], [3, 4, 0, 1, 2], [0, 3, 4, 1, 2]])
     shares = torch.tensor([0.40, 0.35, 0.25])
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from oaxe.criteria.axe import AXE
 from oaxe.criteria.oaxe import OaXE
-from oaxe.criteria.statistics import Statistics
 from oaxe.criteria.xe import XE
 from oaxe.model.masking import Masking
+from oaxe.model.statistics import Statistics
 
 CRITERIA: dict[str, type[Any]] = {"xe": XE, "axe": AXE, "oaxe": OaXE}
 

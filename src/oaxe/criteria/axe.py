@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from oaxe.criteria.statistics import Statistics
 from oaxe.losses import linear_axe_loss
 from oaxe.model.masking import IGNORED, Masking
+from oaxe.model.statistics import Statistics
 from oaxe.support.config import option
 from oaxe.text.symbols import BLANK
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from oaxe.criteria.statistics import Statistics
 from oaxe.losses import linear_oaxe_loss
 from oaxe.model.masking import IGNORED, Masking
+from oaxe.model.statistics import Statistics
 from oaxe.support.config import option
 
 

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from oaxe.criteria.statistics import Statistics
 from oaxe.losses import linear_xe_loss
 from oaxe.model.masking import Masking
+from oaxe.model.statistics import Statistics
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,23 @@ from oaxe.losses.assignment import (
 )
 from oaxe.losses.axe import axe_loss
 from oaxe.losses.ctc import ctc_loss
-from oaxe.losses.linear import linear_axe_loss, linear_oaxe_loss, linear_xe_loss
-from oaxe.losses.linear_softmax import linear_logsumexp
-from oaxe.losses.oaxe import best_order, oaxe_loss
+from oaxe.losses.fused import (
+    linear_axe_loss,
+    linear_logsumexp,
+    linear_oaxe_loss,
+    linear_xe_loss,
+)
+from oaxe.losses.modules import AXELoss, CTCLoss, OaXELoss, XELoss
+from oaxe.losses.oaxe import Order, best_order, oaxe_loss
 from oaxe.losses.xe import xe_loss
 
 __all__ = [
+    "AXELoss",
+    "CTCLoss",
     "NotFiniteError",
+    "OaXELoss",
+    "Order",
+    "XELoss",
     "annealed_weight",
     "assignment_backend",
     "axe_loss",

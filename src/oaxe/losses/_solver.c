@@ -44,7 +44,7 @@ typedef struct {
     int64_t *scanned;      /* (columns): scanned columns */
     int64_t *row_of;       /* (columns): row matched to a column, or -1 */
     int64_t *column_of;    /* (rows): column matched to a row, or -1 */
-    int64_t *places;       /* (columns): those of the problem that take part, and so do the rows */
+    int64_t *positions;    /* (columns): those of the problem that take part, and so do the rows */
 } Work;
 
 /* Distances through row i; returns the smallest among columns that are not scanned yet. */
@@ -143,16 +143,16 @@ SIMD static void solve_one(const Work *w, int64_t rows, int64_t columns, int64_t
         if (w->column_of[i] < 0) augment(w, i, width);
 }
 
-/* Copies the first `rows` of the places that take part, with all of their columns, into w->cost;
+/* Copies the first `rows` of the positions that take part, with all of their columns, into w->cost;
  * returns 0 if a cost is not finite. SCALE is a power of two, so exact: it keeps sums of the largest
  * float64 costs finite. */
 #define DEFINE_LOAD(NAME, TYPE, BITS, EXPONENT, SCALE)                                            \
     SIMD static int NAME(const Work *w, const TYPE *cost, int64_t stride, int64_t rows,           \
                          int64_t kept, int64_t width) {                                           \
-        const int prefix = w->places[kept - 1] == kept - 1;                                       \
+        const int prefix = w->positions[kept - 1] == kept - 1;                                    \
         BITS not_finite = 0; /* an exponent of all ones */                                        \
         for (int64_t i = 0; i < rows; i++) {                                                      \
-            const TYPE *restrict from = cost + w->places[i] * stride;                             \
+            const TYPE *restrict from = cost + w->positions[i] * stride;                          \
             double *restrict to = w->cost + i * width;                                            \
             for (int64_t j = 0; prefix && j < kept; j++) {                                        \
                 union { TYPE value; BITS bits; } x = {from[j]};                                   \
@@ -160,7 +160,7 @@ SIMD static void solve_one(const Work *w, int64_t rows, int64_t columns, int64_t
                 to[j] = SCALE * (double)x.value;                                                  \
             }                                                                                     \
             for (int64_t j = 0; !prefix && j < kept; j++) {                                       \
-                union { TYPE value; BITS bits; } x = {from[w->places[j]]};                        \
+                union { TYPE value; BITS bits; } x = {from[w->positions[j]]};                     \
                 not_finite |= (x.bits & EXPONENT) == EXPONENT;                                    \
                 to[j] = SCALE * (double)x.value;                                                  \
             }                                                                                     \
@@ -180,7 +180,7 @@ static int64_t solve_batch(const Work *w, const void *cost, int is_double, const
         int64_t kept = 0;
         for (int64_t i = 0; i < rows; i++) column[i] = i;
         for (int64_t j = 0; j < columns; j++)
-            if (!mask || mask[b * columns + j]) w->places[kept++] = j;
+            if (!mask || mask[b * columns + j]) w->positions[kept++] = j;
         const int64_t left = mask ? kept : rows;
         if (left == 0) continue;
         const int64_t width = (kept + LANES - 1) / LANES * LANES, at = b * rows * columns;
@@ -193,7 +193,7 @@ static int64_t solve_batch(const Work *w, const void *cost, int is_double, const
             continue;
         }
         solve_one(w, left, kept, width);
-        for (int64_t i = 0; i < left; i++) column[w->places[i]] = w->places[w->column_of[i]];
+        for (int64_t i = 0; i < left; i++) column[w->positions[i]] = w->positions[w->column_of[i]];
     }
     return n_bad;
 }
@@ -223,7 +223,7 @@ static PyObject *solve(PyObject *self, PyObject *args) {
     w.scanned = (int64_t *)(w.scanned_at + n);
     w.row_of = w.scanned + n;
     w.column_of = w.row_of + n;
-    w.places = w.column_of + rows;
+    w.positions = w.column_of + rows;
     int64_t n_bad;
     Py_BEGIN_ALLOW_THREADS
     n_bad = solve_batch(&w, (const void *)(uintptr_t)cost, is_double,

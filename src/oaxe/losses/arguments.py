@@ -1,7 +1,7 @@
 """What all losses share: one check of the arguments, one way to reduce."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,10 +9,15 @@ from torch import Tensor
 Reduction = Literal["mean", "sum", "none"]
 
 
+class Targets(NamedTuple):
+    words: Tensor  # (batch, length) int64: 0 where the target is ignored
+    mask: Tensor  # (batch, length) bool: False where the target is ignored
+
+
 def check_targets(
-    logits: Tensor, target: Tensor, ignore_index: int, *, one_place_a_word: bool
-) -> tuple[Tensor, Tensor]:
-    """The target in int64 and a bool mask, True where it is not ignored; an error if one is off."""
+    logits: Tensor, target: Tensor, ignore_index: int, *, same_length: bool
+) -> Targets:
+    """The target as token ids and a mask; an error if a shape, dtype or id is wrong."""
     check_tensors(logits=logits, target=target)
     if logits.dim() != 3 or not logits.is_floating_point():
         raise ValueError(
@@ -26,28 +31,42 @@ def check_targets(
         )
     if logits.shape[0] != target.shape[0]:
         raise ValueError(f"predictions have batch size {logits.shape[0]}, target {target.shape[0]}")
-    if one_place_a_word and logits.shape[1] != target.shape[1]:
+    if same_length and logits.shape[1] != target.shape[1]:
         raise ValueError(
             f"this loss needs one prediction a target: predictions have length {logits.shape[1]} "
             f"(of vocabulary {logits.shape[2]}, the last axis), target {target.shape[1]}; fill up "
             "the target with an id that stands for nothing, not with ignore_index, which would "
-            "remove places as well; or take axe_loss or ctc_loss"
+            "remove positions as well; or take axe_loss or ctc_loss"
         )
     target = target.long()  # a narrow type could not hold ignore_index
-    counts = target != ignore_index
+    mask = target != ignore_index
     # Looking at the values would make a GPU wait and break a compiled graph.
     if target.device.type == "cpu" and not torch.compiler.is_compiling():
-        wrong = counts & ((target < 0) | (target >= logits.shape[2]))
+        wrong = mask & ((target < 0) | (target >= logits.shape[2]))
         if wrong.any():
-            row, place = wrong.nonzero()[0].tolist()
+            row, position = wrong.nonzero()[0].tolist()
             raise ValueError(
-                f"target[{row}, {place}] is {int(target[row, place])}, outside the vocabulary "
-                f"0..{logits.shape[2] - 1} and not ignore_index ({ignore_index})"
+                f"target[{row}, {position}] is {int(target[row, position])}, outside the "
+                f"vocabulary 0..{logits.shape[2] - 1} and not ignore_index ({ignore_index})"
             )
-    return target, counts
+    return Targets(target.masked_fill(~mask, 0), mask)
 
 
-def predictions_that_count(logits: Tensor, logit_mask: Tensor | None) -> Tensor:
+def check_class_weights(weight: Tensor | None, logits: Tensor) -> Tensor | None:
+    """``(vocab,)`` without gradient, of the dtype that the loss of the logits is computed in."""
+    if weight is None:
+        return None
+    check_tensors(weight=weight)
+    vocab = logits.shape[-1]
+    if weight.shape != (vocab,) or not weight.is_floating_point():
+        raise ValueError(
+            "weight holds one floating point weight for each class of the vocabulary: it must be "
+            f"of shape ({vocab},), got {weight.dtype} of shape {tuple(weight.shape)}"
+        )
+    return weight.detach().to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def prediction_mask(logits: Tensor, logit_mask: Tensor | None) -> Tensor:
     """``(batch, predictions)`` bool: the mask that was given, or all True."""
     if logit_mask is None:
         return logits.new_ones(logits.shape[:2], dtype=torch.bool)
@@ -76,25 +95,33 @@ def check_blank(logits: Tensor, blank: int) -> None:
 
 
 def kept_first(mask: Tensor) -> Tensor:
-    """``(batch, n)`` int64: positions that count, in their order, before those that do not."""
+    """``(batch, n)`` int64: the positions that are True, in their order, before the others."""
     return mask.logical_not().to(torch.uint8).argsort(dim=1, stable=True)
 
 
-def leading(counts: Tensor, length: int) -> Tensor:
-    """``(batch, length)`` bool: True for the first ``counts[b]`` positions."""
-    return torch.arange(length, device=counts.device) < counts.unsqueeze(1)
+def leading(lengths: Tensor, length: int) -> Tensor:
+    """``(batch, length)`` bool: True for the first ``lengths[b]`` positions."""
+    return torch.arange(length, device=lengths.device) < lengths.unsqueeze(1)
 
 
 def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def reduce(losses: Tensor, counts: Tensor, reduction: Reduction) -> Tensor:
-    """``mean`` divides by the number of targets that count: not finite if there is none."""
+def not_negative(cost: Tensor) -> Tensor:
+    """0 where rounding has made a cost negative; the gradient is that of the cost everywhere."""
+    return torch.where(cost < 0, cost - cost.detach(), cost)
+
+
+def reduce(
+    losses: Tensor, targets: Targets, reduction: Reduction, weight: Tensor | None = None
+) -> Tensor:
+    """``mean`` divides by the number of targets or their summed weight: NaN if there is none."""
     if reduction == "none":
         return losses
     if reduction == "sum":
         return losses.sum()
     if reduction == "mean":
-        return losses.sum() / counts.sum()
+        counted = targets.mask if weight is None else weight[targets.words] * targets.mask
+        return losses.sum() / counted.sum()
     raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')

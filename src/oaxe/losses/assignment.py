@@ -1,4 +1,4 @@
-"""Exact minimum-cost assignment of a batch: which word goes to which place."""
+"""Exact minimum-cost assignment of a batch: which word goes to which position."""
 
 from types import ModuleType
 
@@ -25,17 +25,17 @@ def linear_assignment(
 
     .. math:: \pi_b = \arg\min_\pi \sum_i \mathrm{cost}[b, i, \pi(i)]
 
-    No two rows get the same column; of the longer side, rows or columns are left over. Exact: on
+    No two rows get the same column; on the longer side, rows or columns are left over. Exact: on
     the CPU the arithmetic is float64 inside, whatever the dtype of the costs. On a GPU it is
     float64 for float64 costs and float32 for others; a total is then at most
-    ``2**-24 * n * max|cost|`` above the least, the rounding of one float32 a place. Where several
+    ``2**-24 * n * max|cost|`` above the least, the rounding of one float32 a row. Where several
     assignments share the least cost, any one of them is returned. Not differentiable.
 
     Args:
         cost: ``(batch, rows, columns)`` of half, single or double precision. CUDA costs are solved
-            on the GPU and nothing waits for it. Only above 1,024 places, or without Triton, they go
-            to the host and back. A pair that must not be has a finite cost, larger than any total
-            of others.
+            on the GPU and nothing waits for it. Only above 1,024 columns, or without Triton, they
+            go to the host and back. A pair that must not be has a finite cost, larger than any
+            total of others.
         mask: ``(batch, n)`` bool, for square costs: True for the rows *and* columns that take part;
             they need not be a prefix. Default: all of them.
         column_mask: ``(batch, columns)`` bool, True for the columns that take part, where they are
@@ -152,7 +152,7 @@ def check_costs() -> None:
 
 
 def forget_costs() -> None:
-    """Wait for the GPUs, and drop what they have found: nobody is left whom it concerns."""
+    """Wait for the GPUs, and drop what they have found, as after a step that is given up."""
     for device, blocks in _marked.items():
         torch.cuda.synchronize(device)
         for block in blocks:
@@ -205,12 +205,12 @@ def _solve_with_scipy(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
     column = np.tile(np.arange(rows), (batch, 1))
     not_finite = 0
     for b, costs in enumerate(cost.numpy()):
-        places = np.arange(columns) if mask is None else mask[b].numpy().nonzero()[0]
-        costs = costs if mask is None else costs[np.ix_(places, places)]
+        positions = np.arange(columns) if mask is None else mask[b].numpy().nonzero()[0]
+        costs = costs if mask is None else costs[np.ix_(positions, positions)]
         if np.isfinite(costs).all():
             # an exact scale that keeps sums of the largest float64 costs finite
             scaled = costs.astype(np.float64) * 2.0**-60
-            column[b, places[: len(costs)]] = places[linear_sum_assignment(scaled)[1]]
+            column[b, positions[: len(costs)]] = positions[linear_sum_assignment(scaled)[1]]
         else:
             column[b, 0] = -1
             not_finite += 1

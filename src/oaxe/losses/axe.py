@@ -17,12 +17,13 @@ from torch import Tensor
 
 from oaxe.losses.arguments import (
     Reduction,
+    Targets,
     at_least_float32,
     check_blank,
     check_targets,
     kept_first,
     leading,
-    predictions_that_count,
+    prediction_mask,
     reduce,
 )
 
@@ -30,16 +31,16 @@ ALIGN, SKIP_PREDICTION, SKIP_TARGET = range(3)
 
 
 class AlignmentCosts(NamedTuple):
-    word: Tensor  # (batch, predictions, targets); what counts comes first on both axes
+    word: Tensor  # (batch, predictions, targets); what takes part comes first on both axes
     blank: Tensor  # (batch, predictions)
     n_targets: Tensor  # (batch,)
     n_predictions: Tensor  # (batch,)
 
 
 class MonotoneAlignment(NamedTuple):
-    place: Tensor  # (batch, targets) int64: the prediction that a target is charged at
-    skipped: Tensor  # (batch, targets) bool: charged with the skip penalty delta
-    blank: Tensor  # (batch, predictions) bool: charged for its blank
+    position: Tensor  # (batch, targets) int64: the prediction that a target is aligned to
+    skipped: Tensor  # (batch, targets) bool: the target shares its prediction, at the penalty delta
+    blank: Tensor  # (batch, predictions) bool: the prediction is left over, its cost that of blank
 
 
 def axe_loss(
@@ -71,7 +72,7 @@ def axe_loss(
         reduction: ``"mean"`` divides by the number of targets that are not ignored, ``"sum"``, or
             ``"none"`` for one value a sentence, ``(batch,)``.
 
-    A sentence without a single prediction has nothing to charge: it contributes 0.
+    A sentence without a single prediction contributes 0.
 
     Example:
         >>> logits = torch.eye(4)[[3, 0, 1]].unsqueeze(0) * 9  # blank, 0, 1
@@ -79,19 +80,19 @@ def axe_loss(
         tensor(0.0006)
     """
     check_delta(delta)
-    counts, costs = alignment_costs(logits, target, blank, logit_mask, ignore_index)
+    targets, costs = alignment_costs(logits, target, blank, logit_mask, ignore_index)
     if logits.shape[1] == 0:
-        return reduce(logits.sum(dim=(1, 2)), counts, reduction)
-    return reduce(aligned_losses(costs, delta), counts, reduction)
+        return reduce(logits.sum(dim=(1, 2)), targets, reduction)
+    return reduce(aligned_losses(costs, delta), targets, reduction)
 
 
 def aligned_losses(costs: AlignmentCosts, delta: float) -> Tensor:
-    """``(batch,)``: what the best alignment costs; there is at least one prediction."""
+    """``(batch,)``: the cost of the best alignment; there is at least one prediction."""
     word_cost, blank_cost, n_targets, n_predictions = costs
     best = monotone_alignment(
         word_cost.detach(), blank_cost.detach(), n_targets, n_predictions, delta
     )
-    words = word_cost.gather(1, best.place.unsqueeze(1)).squeeze(1)  # (batch, targets)
+    words = word_cost.gather(1, best.position.unsqueeze(1)).squeeze(1)  # (batch, targets)
     words = torch.where(best.skipped, delta * words, words)
     real = leading(n_targets, words.shape[1]) & (n_predictions > 0).unsqueeze(1)
     zero = words.new_zeros(())
@@ -106,33 +107,33 @@ def check_delta(delta: float) -> None:
 
 def alignment_costs(
     logits: Tensor, target: Tensor, blank: int, logit_mask: Tensor | None, ignore_index: int
-) -> tuple[Tensor, AlignmentCosts]:
-    """The targets that count, and the costs of words and blanks."""
-    tokens, counts, takes_part = alignment_tokens(logits, target, blank, logit_mask, ignore_index)
+) -> tuple[Targets, AlignmentCosts]:
+    """The targets, and the costs of words and blanks."""
+    targets, tokens, mask = alignment_tokens(logits, target, blank, logit_mask, ignore_index)
     costs = -F.log_softmax(at_least_float32(logits), dim=-1).gather(
         2, tokens.unsqueeze(1).expand(-1, logits.shape[1], -1)
     )
-    return counts, split_costs(costs, counts, takes_part)
+    return targets, split_costs(costs, targets, mask)
 
 
 def alignment_tokens(
     logits: Tensor, target: Tensor, blank: int, logit_mask: Tensor | None, ignore_index: int
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Words that count, others, and a blank: ``(batch, targets + 1)``; the masks of both sides."""
-    target, counts = check_targets(logits, target, ignore_index, one_place_a_word=False)
+) -> tuple[Targets, Tensor, Tensor | None]:
+    """The targets; words, ignored ones last, and a blank: ``(batch, targets + 1)``; the mask."""
+    targets = check_targets(logits, target, ignore_index, same_length=False)
     check_blank(logits, blank)
-    takes_part = None if logit_mask is None else predictions_that_count(logits, logit_mask)
-    words = target.masked_fill(~counts, 0).gather(1, kept_first(counts))
-    return F.pad(words, (0, 1), value=blank), counts, takes_part
+    mask = None if logit_mask is None else prediction_mask(logits, logit_mask)
+    words = targets.words.gather(1, kept_first(targets.mask))
+    return targets, F.pad(words, (0, 1), value=blank), mask
 
 
-def split_costs(costs: Tensor, counts: Tensor, takes_part: Tensor | None) -> AlignmentCosts:
-    """``costs (batch, predictions, targets + 1)``: predictions that count are moved in front."""
-    n_predictions = counts.new_full((len(costs),), costs.shape[1], dtype=torch.int64)
-    if takes_part is not None:
-        costs = costs.gather(1, kept_first(takes_part).unsqueeze(2).expand_as(costs))
-        n_predictions = takes_part.sum(1)
-    return AlignmentCosts(costs[:, :, :-1], costs[:, :, -1], counts.sum(1), n_predictions)
+def split_costs(costs: Tensor, targets: Targets, logit_mask: Tensor | None) -> AlignmentCosts:
+    """``costs (batch, predictions, targets + 1)``: predictions that take part are moved first."""
+    n_predictions = targets.words.new_full((len(costs),), costs.shape[1])
+    if logit_mask is not None:
+        costs = costs.gather(1, kept_first(logit_mask).unsqueeze(2).expand_as(costs))
+        n_predictions = logit_mask.sum(1)
+    return AlignmentCosts(costs[:, :, :-1], costs[:, :, -1], targets.mask.sum(1), n_predictions)
 
 
 def monotone_alignment(
@@ -141,10 +142,10 @@ def monotone_alignment(
     """The cheapest monotone alignment of each sentence.
 
     Args:
-        word_cost: ``(batch, predictions, targets)``; what counts comes first on both axes.
+        word_cost: ``(batch, predictions, targets)``; what takes part comes first on both axes.
         blank_cost: ``(batch, predictions)``.
-        n_targets: ``(batch,)`` how many targets count.
-        n_predictions: ``(batch,)`` how many predictions count.
+        n_targets: ``(batch,)`` how many targets take part.
+        n_predictions: ``(batch,)`` how many predictions take part.
         delta: factor on the cost of a skipped target.
     """
     return MonotoneAlignment(
@@ -192,9 +193,9 @@ def _best_moves(word_cost: Tensor, blank_cost: Tensor, delta: float) -> Tensor:
     infinity = float("inf")
     diagonals = torch.arange(n + m + 1, device=word_cost.device).unsqueeze(1)
     j = diagonals - torch.arange(n + 1, device=word_cost.device)  # (diagonals, n + 1)
-    place = (j - 1).clamp(0, m - 1)  # prediction 1 stands in where j = 0
-    here = word_cost.gather(1, place[:, 1:].expand(batch, -1, -1))  # (batch, diagonals, n)
-    left_over = blank_cost.gather(1, place.flatten().expand(batch, -1)).view(batch, *j.shape)
+    position = (j - 1).clamp(0, m - 1)  # prediction 1 stands in where j = 0
+    here = word_cost.gather(1, position[:, 1:].expand(batch, -1, -1))  # (batch, diagonals, n)
+    left_over = blank_cost.gather(1, position.flatten().expand(batch, -1)).view(batch, *j.shape)
     moves = word_cost.new_zeros(batch, n + m + 1, n + 1, dtype=torch.uint8)
     before = word_cost.new_full((batch, n + 1), infinity)
     last = before.clone()
@@ -216,7 +217,7 @@ def _trace_back(
     """Walk from (n, m) to (0, 0). Index 0 of the results collects steps that are no steps."""
     batch, n = moves.shape[0], moves.shape[2] - 1
     moves = moves.flatten(1)
-    place = moves.new_zeros(batch, n + 1, dtype=torch.int64)
+    position = moves.new_zeros(batch, n + 1, dtype=torch.int64)
     skipped = moves.new_zeros(batch, n + 1, dtype=torch.bool)
     blank = moves.new_zeros(batch, m + 1, dtype=torch.bool)
     i, j = n_targets.unsqueeze(1), n_predictions.unsqueeze(1)
@@ -227,8 +228,8 @@ def _trace_back(
         under_way = (i > 0) | (j > 0)
         uses_target = under_way & (move != SKIP_PREDICTION)
         uses_prediction = under_way & (move != SKIP_TARGET)
-        place.scatter_(1, i * uses_target, (j - 1).clamp(min=0))
+        position.scatter_(1, i * uses_target, (j - 1).clamp(min=0))
         skipped.scatter_(1, i * uses_target, move == SKIP_TARGET)
         blank.scatter_(1, j * uses_prediction, move == SKIP_PREDICTION)
         i, j = i - uses_target.long(), j - uses_prediction.long()
-    return place[:, 1:].contiguous(), skipped[:, 1:].contiguous(), blank[:, 1:].contiguous()
+    return position[:, 1:].contiguous(), skipped[:, 1:].contiguous(), blank[:, 1:].contiguous()

@@ -13,7 +13,7 @@ from oaxe.losses.arguments import (
     check_targets,
     kept_first,
     leading,
-    predictions_that_count,
+    prediction_mask,
     reduce,
 )
 
@@ -28,7 +28,7 @@ def ctc_loss(
     zero_infinity: bool = True,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""CTC with the manners of the other losses: logits in, batch first, masks instead of lengths.
+    r"""CTC with the arguments of the other losses: logits, batch first, masks instead of lengths.
 
     .. math:: L_{CTC} = -\log \sum_{a \in \beta(y)} \prod_j P_j(a_j)
 
@@ -57,22 +57,21 @@ def ctc_loss(
         >>> ctc_loss(logits, torch.tensor([[0, 1]]), blank=2)
         tensor(0.0002)
     """
-    target, counts = check_targets(logits, target, ignore_index, one_place_a_word=False)
+    targets = check_targets(logits, target, ignore_index, same_length=False)
     check_blank(logits, blank)
-    takes_part = predictions_that_count(logits, logit_mask)
+    mask = prediction_mask(logits, logit_mask)
     if logits.shape[0] == 0:
-        return reduce(logits.sum(dim=(1, 2)), counts, reduction)
+        return reduce(logits.sum(dim=(1, 2)), targets, reduction)
     if logits.shape[1] == 0:
-        logits = F.pad(logits, (0, 0, 0, 1))  # torch wants a place, even if it takes no part
+        logits = F.pad(logits, (0, 0, 0, 1))  # torch wants a prediction, even if it takes no part
     elif logit_mask is not None:
-        logits = logits.gather(1, kept_first(takes_part).unsqueeze(2).expand_as(logits))
-    words = target.masked_fill(~counts, 0).gather(1, kept_first(counts))
+        logits = logits.gather(1, kept_first(mask).unsqueeze(2).expand_as(logits))
+    words = targets.words.gather(1, kept_first(targets.mask))
     log_probs = F.log_softmax(at_least_float32(logits), dim=-1).transpose(0, 1)
     differentiate = torch.is_grad_enabled() and log_probs.requires_grad
-    losses, _ = _ctc(
-        log_probs, words, takes_part.sum(1), counts.sum(1), blank, zero_infinity, differentiate
-    )
-    return reduce(losses, counts, reduction)
+    n_targets = targets.mask.sum(1)
+    losses, _ = _ctc(log_probs, words, mask.sum(1), n_targets, blank, zero_infinity, differentiate)
+    return reduce(losses, targets, reduction)
 
 
 # A registered operator around the two that F.ctc_loss and its backward call, because they read the
@@ -99,19 +98,12 @@ def _ctc(
         )
     if zero_infinity:
         losses = losses.masked_fill(losses == torch.inf, 0)
-    return losses, gradient.contiguous()
+    return losses.clamp(min=0), gradient.contiguous()  # all alignments may add up to 1.0000001
 
 
 @_ctc.register_fake
-def _(
-    log_probs: Tensor,
-    words: Tensor,
-    n_predictions: Tensor,
-    n_targets: Tensor,
-    blank: int,
-    zero_infinity: bool,
-    differentiate: bool,
-) -> tuple[Tensor, Tensor]:
+def _(log_probs: Tensor, words: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    differentiate = others[-1]
     losses = log_probs.new_empty(log_probs.shape[1])
     return losses, log_probs.new_empty(log_probs.shape if differentiate else 0)
 

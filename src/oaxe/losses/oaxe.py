@@ -1,11 +1,15 @@
-"""Order-agnostic cross entropy (OaXE): every word in the place where the model likes it best."""
+"""Order-agnostic cross entropy (OaXE): every word at the position where it is likeliest."""
+
+from typing import Literal, NamedTuple, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
 
 from oaxe.losses.arguments import (
     Reduction,
+    Targets,
     at_least_float32,
+    check_class_weights,
     check_targets,
     reduce,
 )
@@ -13,98 +17,162 @@ from oaxe.losses.assignment import linear_assignment
 from oaxe.losses.xe import token_losses
 
 
+class Order(NamedTuple):
+    """The order of the target that a loss was computed over.
+
+    ``order.truncated.sum()`` words were dropped; ``(order.positions - torch.arange(length)).abs()``
+    is how far each word was moved.
+    """
+
+    target: Tensor  # (batch, length): the reordered target; ignored targets stay where they are
+    positions: Tensor  # (batch, length) int64: for each position, where its word was in the target
+    truncated: Tensor  # (batch, length) bool: True where the word was too improbable to count
+
+
+class OaXEOptions(TypedDict, total=False):
+    """The keyword options of :func:`oaxe_loss`."""
+
+    weight: Tensor | None
+    truncation: float
+    ignore_index: int
+    label_smoothing: float
+    reduction: Reduction
+
+
+@overload
 def oaxe_loss(
     logits: Tensor,
     target: Tensor,
     *,
+    return_order: Literal[False] = False,
+    **options: Unpack[OaXEOptions],
+) -> Tensor: ...
+
+
+@overload
+def oaxe_loss(
+    logits: Tensor, target: Tensor, *, return_order: Literal[True], **options: Unpack[OaXEOptions]
+) -> tuple[Tensor, Order]: ...
+
+
+def oaxe_loss(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    weight: Tensor | None = None,
     truncation: float = 0.0,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     reduction: Reduction = "mean",
-) -> Tensor:
+    return_order: bool = False,
+) -> Tensor | tuple[Tensor, Order]:
     r"""Cross entropy of the best ordering of the target, equation 3 of the paper.
 
-    .. math:: L_{OaXE} = \min_{O} -\sum_n \log P_n(o_n), \quad O \text{ a permutation of } y
+    .. math:: L_{OaXE} = \min_{O} -\sum_n w_{o_n} \log P_n(o_n), \quad O \text{ a permutation of } y
 
     The ordering is found exactly and carries no gradient; the loss is cross entropy on it. A
-    position whose target is ignored takes no part, neither as a place nor as a word: padding on
+    position whose target is ignored takes no part, neither as a position nor as a word: padding on
     either side and "loss on masked tokens only" need nothing else.
 
     Train with :func:`xe_loss` first where outputs are read in order: from random weights most
-    orderings are noise. Sets need no such start. The logit of every word of a target in every
-    place of its sentence must be finite: else :class:`NotFiniteError`, on a GPU from a later call.
+    orderings are noise. Sets need no such start. The logit of every word of a target at every
+    position of its sentence must be finite: else :class:`NotFiniteError`, on a GPU from a later
+    call.
 
     Args:
         logits: ``(batch, length, vocab)``; half precision is computed and returned in float32.
         target: ``(batch, length)`` token ids.
+        weight: w, ``(vocab,)``, of each class, without gradient. Default: 1. The ordering is the
+            one of the least *weighted* cross entropy: a word of greater weight has the first claim
+            on a position that two words want.
         truncation: :math:`\pi` of the truncated loss, in [0, 1). A matched token whose probability
-            is not above it, up to rounding, contributes neither loss nor gradient, label smoothing
-            included: before the model knows anything, all of them, and the loss is 0. 0 turns
-            truncation off.
+            (not weighted) is not above it, up to rounding, contributes neither loss nor gradient,
+            label smoothing included: before the model knows anything, all of them, and the loss is
+            0. 0 turns truncation off.
         ignore_index: targets of this value take no part.
         label_smoothing: weight of the uniform distribution in the target, in [0, 1].
-        reduction: ``"mean"`` divides by the number of targets that are not ignored (truncated
-            tokens stay in that number; NaN if there is none), ``"sum"``, or ``"none"`` for
-            ``(batch, length)`` in the order of the *places*, with 0 where ignored.
+        reduction: ``"mean"`` divides by the number of targets that are not ignored, or by the sum
+            of their class weights (truncated tokens stay in it; NaN if there is none), ``"sum"``,
+            or ``"none"`` for ``(batch, length)`` in the order of the *positions*, with 0 where
+            ignored.
+        return_order: return ``(loss, order)``, with the :class:`Order` that was found.
 
     Example:
         >>> logits = torch.tensor([[[2.0, 0.0], [0.0, 2.0]]])
-        >>> oaxe_loss(logits, torch.tensor([[1, 0]]))  # right words, any places
+        >>> oaxe_loss(logits, torch.tensor([[1, 0]]))  # right words, any positions
         tensor(0.1269)
+        >>> loss, order = oaxe_loss(logits, torch.tensor([[1, 0]]), return_order=True)
+        >>> order.target, order.positions
+        (tensor([[0, 1]]), tensor([[1, 0]]))
     """
-    target, counts = check_targets(logits, target, ignore_index, one_place_a_word=True)
-    places = best_places(logits, target, counts)
-    losses = order_losses(logits, target, counts, places, truncation, label_smoothing)
-    return reduce(losses, counts, reduction)
+    check_truncation(truncation)
+    targets = check_targets(logits, target, ignore_index, same_length=True)
+    weight = check_class_weights(weight, logits)
+    positions = best_positions(logits, targets, weight)
+    targets = reordered(targets, positions)
+    losses, log_prob = token_losses(logits, targets, weight, label_smoothing)
+    too_improbable = log_prob.exp() <= least_probability(truncation, losses.dtype)
+    truncated = targets.mask & too_improbable  # NaN is kept, and seen
+    losses = torch.where(truncated, losses.new_zeros(()), losses)
+    loss = reduce(losses, targets, reduction, weight)
+    if not return_order:
+        return loss
+    return loss, Order(target.gather(1, positions), positions, truncated)
 
 
-def best_order(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
+def best_order(
+    logits: Tensor, target: Tensor, ignore_index: int = -100, *, weight: Tensor | None = None
+) -> Tensor:
     """The reordered target that :func:`oaxe_loss` trains on.
 
     Args:
         logits: ``(batch, length, vocab)``.
         target: ``(batch, length)`` token ids.
         ignore_index: targets of this value stay where they are.
+        weight: ``(vocab,)``, of each class. Default: 1.
 
     Returns:
-        ``(batch, length)``: for each place, the word of the target that it is matched to.
+        ``(batch, length)``: for each position, the word of the target that it is matched to.
 
     Example:
         >>> logits = torch.tensor([[[2.0, 0.0], [0.0, 2.0]]])
         >>> best_order(logits, torch.tensor([[1, 0]]))
         tensor([[0, 1]])
     """
-    words, counts = check_targets(logits, target, ignore_index, one_place_a_word=True)
-    return target.gather(1, best_places(logits, words, counts))
+    targets = check_targets(logits, target, ignore_index, same_length=True)
+    weight = check_class_weights(weight, logits)
+    return target.gather(1, best_positions(logits, targets, weight))
 
 
-def best_places(logits: Tensor, target: Tensor, counts: Tensor) -> Tensor:
-    """``(batch, length)``: for each place, the position of its word in the target.
+def best_positions(logits: Tensor, targets: Targets, weight: Tensor | None = None) -> Tensor:
+    """``(batch, length)``: for each position, the index of its word in the target.
 
-    Raw logits will do: log-softmax subtracts one constant a place, and a constant added to a row
-    of the cost matrix changes no assignment.
+    Without class weights raw logits will do: log-softmax subtracts one constant a position, and a
+    constant added to a row of the cost matrix changes no assignment. With weights it is multiplied
+    by those of the words, a constant no more: the costs are of log-probabilities.
     """
-    length = target.shape[1]
-    words = target.masked_fill(~counts, 0).unsqueeze(1).expand(-1, length, -1)
-    scores = logits.detach().gather(2, words)  # (batch, place, word)
-    return linear_assignment(-at_least_float32(scores), counts)
+    words = targets.words.unsqueeze(1).expand(-1, targets.words.shape[1], -1)
+    logits = logits.detach()
+    scores = at_least_float32(logits.gather(2, words))  # (batch, position, word)
+    normalizer = None if weight is None else at_least_float32(logits).logsumexp(-1)
+    return match(scores, targets, weight, normalizer)
 
 
-def order_losses(
-    logits: Tensor,
-    target: Tensor,
-    counts: Tensor,
-    places: Tensor,
-    truncation: float,
-    label_smoothing: float,
+def match(
+    scores: Tensor, targets: Targets, weight: Tensor | None, normalizer: Tensor | None
 ) -> Tensor:
-    """``(batch, length)`` losses of the target in the given order; 0 where ignored or truncated."""
-    check_truncation(truncation)
-    losses, log_prob = token_losses(logits, target.gather(1, places), counts, label_smoothing)
-    if truncation > 0:
-        kept = log_prob.exp() > least_probability(truncation, losses.dtype)
-        losses = torch.where(kept, losses, losses.new_zeros(()))
-    return losses
+    """The same, of the words' logits ``(batch, position, word)``.
+
+    ``normalizer (batch, position)`` is the logsumexp of all logits, needed with class weights.
+    """
+    cost = -scores
+    if weight is not None and normalizer is not None:
+        cost = (cost + normalizer.unsqueeze(2)) * weight[targets.words].unsqueeze(1)
+    return linear_assignment(cost, targets.mask)
+
+
+def reordered(targets: Targets, positions: Tensor) -> Targets:
+    return Targets(targets.words.gather(1, positions), targets.mask)
 
 
 def check_truncation(truncation: float) -> None:

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from oaxe.losses.axe import alignment_costs, axe_loss, monotone_alignment
-from oaxe.losses.oaxe import best_places, oaxe_loss
+from oaxe.losses.oaxe import oaxe_loss
 from oaxe.losses.xe import xe_loss
 
 if TYPE_CHECKING:
@@ -31,10 +30,10 @@ def plot_alignment(
     delta: float = 1.0,
     ax: "Axes | None" = None,
 ) -> "Figure":
-    """One sentence's cost matrix, with the alignments of XE, AXE and OaXE drawn on it.
+    """One sentence's probabilities, with the alignments of XE, AXE and OaXE drawn on them.
 
-    A row is a place and the word that the model would put there, a column is a word of the target;
-    the darker a cell, the likelier that word in that place.
+    A row is a position and the word that the model predicts there, a column is a word of the
+    target; the darker a cell, the likelier that word at that position.
 
     Args:
         logits: ``(length, vocab)`` of one sentence.
@@ -47,8 +46,7 @@ def plot_alignment(
     Returns:
         The figure; ``figure.savefig("alignment.png")`` writes it.
     """
-    from matplotlib.figure import Figure
-
+    figure_class = _figure_class()
     if logits.dim() != 2 or target.dim() != 1 or len(logits) != len(target) or len(target) == 0:
         raise ValueError(
             "plot_alignment takes one sentence: logits (length, vocab) and target (length,), at "
@@ -61,25 +59,25 @@ def plot_alignment(
     logits, target = logits.detach().float().cpu(), target.detach().long().cpu()
     cells = alignment_cells(logits, target, blank=blank, delta=delta)
     columns = target.tolist() + ([] if blank is None else [blank])
-    probability = logits.softmax(-1)[:, columns]  # (place, word)
-    n_places, n_columns = probability.shape
+    probability = logits.softmax(-1)[:, columns]  # (position, word)
+    n_positions, n_columns = probability.shape
     if ax is None:
-        ax = Figure(figsize=(2.6 + 0.75 * n_columns, 1.8 + 0.62 * n_places)).subplots()
+        ax = figure_class(figsize=(2.6 + 0.75 * n_columns, 1.8 + 0.62 * n_positions)).subplots()
     figure = ax.get_figure()
-    assert isinstance(figure, Figure)
+    assert isinstance(figure, figure_class)
 
     scale = min(1.0, 9 / n_columns)
     ax.imshow(probability.numpy(), cmap="Greys", vmin=0, vmax=1.6, aspect="auto")
     if n_columns <= 12:
-        for place in range(n_places):
+        for position in range(n_positions):
             for column in range(n_columns):
-                text = f"{probability[place, column]:.2f}".removeprefix("0")
-                ax.text(column - 0.45, place - 0.36, text, va="center", size=7, color="#555")
-    for name, (loss, positions) in cells.items():
+                text = f"{probability[position, column]:.2f}".removeprefix("0")
+                ax.text(column - 0.45, position - 0.36, text, va="center", size=7, color="#555")
+    for name, (loss, aligned) in cells.items():
         colour, marker, size = STYLES[name]
         ax.plot(
-            [column for _, column in positions],
-            [place for place, _ in positions],
+            [column for _, column in aligned],
+            [position for position, _ in aligned],
             linestyle="none",
             marker=marker,
             markersize=size * scale,
@@ -91,9 +89,9 @@ def plot_alignment(
     names = [token_name(token) for token in columns]
     ax.set_xticks(range(n_columns), names, rotation=0 if n_columns <= 8 else 60)
     predicted = [token_name(int(token)) for token in logits.argmax(-1)]
-    ax.set_yticks(range(n_places), [f"{i + 1}  {word}" for i, word in enumerate(predicted)])
+    ax.set_yticks(range(n_positions), [f"{i + 1}  {word}" for i, word in enumerate(predicted)])
     ax.set_xlabel("target word" if blank is None else "target word, then the blank")
-    ax.set_ylabel("place, and the model's best word for it")
+    ax.set_ylabel("position, and the model's best word for it")
     ax.tick_params(length=0)
     legend = ax.legend(
         loc="lower center",
@@ -108,25 +106,34 @@ def plot_alignment(
     return figure
 
 
+def _figure_class() -> "type[Figure]":
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            'plot_alignment draws with matplotlib: pip install "oaxe[plot]"'
+        ) from error
+    return Figure
+
+
 def alignment_cells(
     logits: Tensor, target: Tensor, *, blank: int | None, delta: float = 1.0
 ) -> dict[str, tuple[float, list[tuple[int, int]]]]:
-    """For each loss its value (summed) and the ``(place, column)`` cells that it charges.
+    """For each loss its value (summed) and the ``(position, column)`` cells that it sums over.
 
-    Columns are the target's positions; with a blank, one more column behind them stands for it.
+    Columns are the target's words; with a blank, one more column behind them stands for it.
     """
     batch, words = logits.unsqueeze(0), target.unsqueeze(0)
     length = len(target)
-    places = best_places(batch, words, torch.ones_like(words, dtype=torch.bool))[0].tolist()
     xe = float(xe_loss(batch, words, reduction="sum"))
     cells = {"XE": (xe, [(i, i) for i in range(length)])}
     if blank is not None:
         _, costs = alignment_costs(batch, words, blank, None, ignore_index=-100)
         best = monotone_alignment(*costs, delta)
-        positions = [(place, i) for i, place in enumerate(best.place[0].tolist())]
-        positions += [(place, length) for place in best.blank[0].nonzero().flatten().tolist()]
+        aligned = [(position, i) for i, position in enumerate(best.position[0].tolist())]
+        aligned += [(position, length) for position in best.blank[0].nonzero().flatten().tolist()]
         axe = float(axe_loss(batch, words, blank=blank, delta=delta, reduction="sum"))
-        cells["AXE"] = (axe, positions)
-    oaxe = float(oaxe_loss(batch, words, reduction="sum"))
-    cells["OaXE"] = (oaxe, list(enumerate(places)))
+        cells["AXE"] = (axe, aligned)
+    oaxe, order = oaxe_loss(batch, words, reduction="sum", return_order=True)
+    cells["OaXE"] = (float(oaxe), list(enumerate(order.positions[0].tolist())))
     return cells

@@ -13,18 +13,18 @@ except ImportError:  # no Triton
 
 
 KERNELS = True  # False: PyTorch's own layers everywhere, to compare with
-LARGE = 2_048  # places; for fewer, launching a kernel takes more time than it saves
+LARGE = 2_048  # positions; for fewer, launching a kernel takes more time than it saves
 
 
 def attention(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """What each place of each head sees, ``(batch, length, heads, dim)``.
+    """What each position of each head sees, ``(batch, length, heads, dim)``.
 
     Args:
         query: ``(batch, length, heads, dim)``.
         key_value: ``(batch, keys, 2, heads, dim)``.
-        mask: bool, False for keys that are not seen: ``(batch, keys)`` by any place, or
-            ``(batch * length, keys)`` by that place.
-        causal: a place sees no key after it.
+        mask: bool, False for keys that are not seen: ``(batch, keys)`` by any position, or
+            ``(batch * length, keys)`` by that position.
+        causal: a position sees no key after it.
 
     Example:
         >>> one, two = torch.eye(2).view(2, 1, 1, 2)

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.text.symbols import LENGTH
 
@@ -25,10 +26,12 @@ class LengthPredictor(nn.Module):
         encoded = transformer.encode(F.pad(source, (1, 0), value=LENGTH))
         return encoded, self.output(encoded.hidden[:, 0])
 
-    def loss(self, logits: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-        """The summed cross entropy, and how many lengths are right; ``length (batch,)``."""
+    def loss(self, logits: Tensor, length: Tensor) -> tuple[Tensor, Statistics]:
+        """The summed cross entropy of ``length (batch,)``, and how many lengths are right."""
         logits = logits.float()
-        return F.cross_entropy(logits, length, reduction="sum"), (logits.argmax(-1) == length).sum()
+        loss = F.cross_entropy(logits, length, reduction="sum")
+        right, sentences = (logits.argmax(-1) == length).sum(), length.new_full((), len(length))
+        return loss, {"length_loss": (loss, sentences), "length_accuracy": (right, sentences)}
 
 
 def likely_lengths(logits: Tensor, source_mask: Tensor, candidates: int) -> Tensor:

@@ -193,7 +193,7 @@ class Transformer(nn.Module):
         dropout: on embeddings and on the output of every sublayer.
         norm: layer normalisation after (``"post"``) or before (``"pre"``) each sublayer.
         positions: ``"start"``: counted from the first token; ``"both"``: from the last one as well,
-            so that "the third from the end" is as easy to say as "the third". Not for a causal
+            so that "the third from the end" is as easy to learn as "the third". Not for a causal
             model, which does not know its end.
         max_length: the most tokens of a sentence on either side, special symbols not counted.
         causal: True for autoregressive models, False for those that predict in one pass.

@@ -26,13 +26,14 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from oaxe.criteria.statistics import Statistics
 from oaxe.model.masking import IGNORED
+from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Transformer, initialise
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError, did_you_mean
+from oaxe.text.symbols import PAD
 
 PARTS = ("PAPER", "Options", "Decoding", "Model")
 
@@ -53,6 +54,11 @@ class Example(NamedTuple):
     mask: Tensor  # (batch, positions) bool: True for real positions
     target: Tensor  # (batch, targets): IGNORED where there is no loss
     length: Tensor  # (batch,): words of each target
+
+    @classmethod
+    def of(cls, source: Tensor, inputs: Tensor, wanted: Tensor, target: Tensor) -> "Example":
+        """``inputs`` has PAD where there is no position; ``target`` is the batch's own."""
+        return cls(source, inputs, inputs != PAD, wanted, (target != PAD).sum(1))
 
     @property
     def n_words(self) -> Tensor:

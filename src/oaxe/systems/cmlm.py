@@ -11,11 +11,11 @@ from typing import Any
 from torch import Tensor
 
 from oaxe.criteria import CRITERIA, Criterion
-from oaxe.criteria.statistics import Statistics
 from oaxe.criteria.xe import XE
 from oaxe.losses import annealed_weight
 from oaxe.model.length import LengthPredictor, with_length_in_front
 from oaxe.model.masking import Masking, decoder_inputs
+from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Transformer
 from oaxe.search.hypothesis import Hypothesis, length_penalty
 from oaxe.search.one_pass import translate_lengths
@@ -23,7 +23,6 @@ from oaxe.search.replay import Call, compute
 from oaxe.support.config import Choice, choice, option
 from oaxe.support.errors import UserError
 from oaxe.systems import Example, Paper, Progress, System
-from oaxe.text.symbols import PAD
 
 PAPER = Paper(
     "Order-Agnostic Cross Entropy for Non-Autoregressive Machine Translation",
@@ -91,21 +90,15 @@ class Model(System):
 
     def example(self, source: Tensor, target: Tensor) -> Example:
         inputs, wanted = decoder_inputs(target, self.options.inputs or self.criterion.inputs)
-        return Example(source, inputs, inputs != PAD, wanted, (target != PAD).sum(1))
+        return Example.of(source, inputs, wanted, target)
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded, length_logits = self.length.encode(self.transformer, example.source)
         hidden = self.transformer.decode(example.inputs, example.mask, encoded)
         words, statistics = self.word_loss(hidden, example.target, progress)
-        length_loss, length_right = self.length.loss(length_logits, example.length)
-        sentences = example.n_words.new_full((), len(example.source))
-        statistics = {
-            "loss": (words, example.n_words),
-            "length_loss": (length_loss, sentences),
-            "length_accuracy": (length_right, sentences),
-            **statistics,
-        }
-        return words + self.options.length_weight * length_loss, statistics
+        lengths, of_lengths = self.length.loss(length_logits, example.length)
+        statistics |= {"loss": (words, example.n_words), **of_lengths}
+        return words + self.options.length_weight * lengths, statistics
 
     def word_loss(
         self, hidden: Tensor, target: Tensor, progress: Progress

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oaxe.criteria.statistics import Statistics
 from oaxe.losses import ctc_loss
 from oaxe.model.masking import IGNORED, upsampled
+from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, predict
@@ -55,7 +55,7 @@ class Model(System):
     def example(self, source: Tensor, target: Tensor) -> Example:
         inputs = upsampled(source, self.options.upsample)
         wanted = target.masked_fill(target == PAD, IGNORED)
-        return Example(source, inputs, inputs != PAD, wanted, (target != PAD).sum(1))
+        return Example.of(source, inputs, wanted, target)
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded = self.transformer.encode(example.source)

@@ -38,7 +38,7 @@ class Model(System):
     def example(self, source: Tensor, target: Tensor) -> Example:
         source = torch.full_like(source[:, :1], EOS)
         inputs, wanted = causal_inputs(target)
-        return Example(source, inputs, inputs != PAD, wanted, (target != PAD).sum(1))
+        return Example.of(source, inputs, wanted, target)
 
     @torch.no_grad()
     def log_likelihood(self, target: Tensor) -> Tensor:

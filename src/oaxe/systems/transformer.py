@@ -6,16 +6,15 @@ from typing import Any
 
 from torch import Tensor
 
-from oaxe.criteria.statistics import Statistics
 from oaxe.losses import linear_xe_loss
 from oaxe.model.masking import causal_inputs
+from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Transformer
 from oaxe.search.beam import beam_search
 from oaxe.search.hypothesis import Hypothesis, length_penalty
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, System
-from oaxe.text.symbols import PAD
 
 PAPER = Paper(
     "Attention Is All You Need",
@@ -52,7 +51,7 @@ class Model(System):
 
     def example(self, source: Tensor, target: Tensor) -> Example:
         inputs, wanted = causal_inputs(target)
-        return Example(source, inputs, inputs != PAD, wanted, (target != PAD).sum(1))
+        return Example.of(source, inputs, wanted, target)
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded = self.transformer.encode(example.source)

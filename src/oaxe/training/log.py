@@ -1,4 +1,4 @@
-"""What a run says: a live line for people, metrics.jsonl and TensorBoard for later."""
+"""The log of a run: a live line, metrics.jsonl and TensorBoard."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from oaxe.support.files import write_whole
 
 
 class RunLog:
-    """One record a line. A resumed run drops what came after its checkpoint and says it again.
+    """One record a line. A resumed run drops what came after its checkpoint and writes it again.
 
     Args:
         step: updates that are done.
@@ -80,7 +80,7 @@ FORMATS = {
 
 
 def in_one_line(record: Mapping[str, Any]) -> str:
-    """A record for people; statistics of a system that have no format of their own come last.
+    """A record as text; statistics of a system that have no format of their own come last.
 
     Example:
         >>> in_one_line({"revealed": 0.25, "loss": 1.0})

@@ -1,4 +1,4 @@
-"""Who trains beside me: torchrun's ranks, or just this process."""
+"""The processes that train together: the ranks of torchrun, or this one alone."""
 
 import os
 from collections.abc import Callable

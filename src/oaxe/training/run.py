@@ -79,7 +79,7 @@ def train(settings: Settings, console: Console) -> dict[str, Any]:
             return _train(settings, parts, ranks, console)
     except torch.OutOfMemoryError as error:
         raise UserError(
-            f"too little memory for batches of {settings.data.batch_tokens:,} places: {error}. Run "
+            f"too little memory for batches of {settings.data.batch_tokens:,} tokens: {error}. Run "
             "the same command with --set train.cuda_graphs=false or --set train.recompute=true, "
             "which goes on from the last checkpoint; or begin another run with a lower "
             "data.batch_tokens"

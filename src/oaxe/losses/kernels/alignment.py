@@ -17,12 +17,12 @@ def align(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What :func:`oaxe.losses.axe.monotone_alignment` returns, as a tuple."""
     batch, m, n = word_cost.shape
-    place = n_targets.new_zeros(batch, n, dtype=torch.int64)
+    position = n_targets.new_zeros(batch, n, dtype=torch.int64)
     skipped = n_targets.new_zeros(batch, n, dtype=torch.uint8)
     blank = n_targets.new_zeros(batch, m, dtype=torch.uint8)
     moves = n_targets.new_empty(batch, n + m + 1, n + 1, dtype=torch.uint8)
     if batch == 0:
-        return place, skipped.view(torch.bool), blank.view(torch.bool)
+        return position, skipped.view(torch.bool), blank.view(torch.bool)
     block = triton.next_power_of_2(n + 1)
     with torch.cuda.device_of(word_cost):
         _align[(batch,)](
@@ -31,7 +31,7 @@ def align(
             n_targets.contiguous(),
             n_predictions.contiguous(),
             moves,
-            place,
+            position,
             skipped,
             blank,
             delta,
@@ -40,7 +40,7 @@ def align(
             block=max(32, block),
             num_warps=min(8, max(1, block // 64)),
         )
-    return place, skipped.view(torch.bool), blank.view(torch.bool)
+    return position, skipped.view(torch.bool), blank.view(torch.bool)
 
 
 @triton.jit(do_not_specialize=["delta", "m", "n"])
@@ -50,7 +50,7 @@ def _align(
     n_targets,  # (batch,) int64
     n_predictions,  # (batch,) int64
     moves,  # (batch, n + m + 1, n + 1) uint8
-    place,  # (batch, n) int64
+    position,  # (batch, n) int64
     skipped,  # (batch, n) uint8
     blank,  # (batch, m) uint8
     delta,
@@ -62,7 +62,7 @@ def _align(
     word_cost += sentence * m * n
     blank_cost += sentence * m
     moves += sentence * (n + m + 1) * (n + 1)
-    place += sentence * n
+    position += sentence * n
     skipped += sentence * n
     blank += sentence * m
     n_own = tl.load(n_targets + sentence).to(tl.int32)
@@ -101,7 +101,7 @@ def _align(
         if move == SKIP_PREDICTION:
             tl.store(blank + j_own - 1, 1)
         else:
-            tl.store(place + i_own - 1, tl.maximum(j_own - 1, 0).to(tl.int64))
+            tl.store(position + i_own - 1, tl.maximum(j_own - 1, 0).to(tl.int64))
             tl.store(skipped + i_own - 1, (move == SKIP_TARGET).to(tl.uint8))
         i_own -= (move != SKIP_PREDICTION).to(tl.int32)
         j_own -= (move != SKIP_TARGET).to(tl.int32)

@@ -38,7 +38,7 @@ def solve(cost: Tensor, mask: Tensor | None, not_finite: Tensor) -> Tensor:
     if column.numel() == 0:
         return column
     cost = cost.contiguous()
-    places = cost if mask is None else mask.contiguous().view(torch.uint8)
+    given_mask = cost if mask is None else mask.contiguous().view(torch.uint8)
     quarter = triton.cdiv(n, 4)  # rows that begin at 16 bytes are loaded four costs at a time
     number = torch.promote_types(cost.dtype, torch.float32)
     wide = torch.empty(batch, n, 4 * quarter, dtype=number, device=cost.device)
@@ -46,7 +46,7 @@ def solve(cost: Tensor, mask: Tensor | None, not_finite: Tensor) -> Tensor:
         _solve[(batch,)],
         cost,
         wide,
-        places,
+        given_mask,
         column,
         not_finite,
         n,
@@ -96,19 +96,19 @@ def _solve(
     cost += sentence * n * n
     wide += sentence * n * width
     column += sentence * n
-    place = tl.arange(0, block)
-    extent = n  # one more than the last place that takes part
+    position = tl.arange(0, block)
+    extent = n  # one more than the last position that takes part
     if masked:
         mask += sentence * n
         extent = 0 * n
         for first in range(0, n, block):
-            here = first + place
+            here = first + position
             takes_part = tl.load(mask + here, here < n, 0) != 0
             extent = tl.maximum(extent, tl.max(tl.where(takes_part, here + 1, 0), 0))
     if (extent <= block) & (shortest | (extent > block // 2)):
-        takes_part = place < extent
+        takes_part = position < extent
         if masked:
-            takes_part = tl.load(mask + place, takes_part, 0) != 0
+            takes_part = tl.load(mask + position, takes_part, 0) != 0
         finite = _copy_scaled(
             cost, wide, mask, n, width, extent, takes_part, scale, number, masked, block, rows
         )
@@ -119,10 +119,10 @@ def _solve(
         row_of = _augment(wide, width, row_of, row_potential, potential, free, number, block)
         if not finite:
             tl.store(not_finite + sentence, 1)
-        row = tl.where(takes_part & finite, row_of, place)
-        tl.store(column + row, place.to(tl.int64), place < extent)
+        row = tl.where(takes_part & finite, row_of, position)
+        tl.store(column + row, position.to(tl.int64), position < extent)
         for first in range(0, n, block):  # what comes after stays where it is
-            here = first + place
+            here = first + position
             tl.store(column + here, here.to(tl.int64), (here >= extent) & (here < n))
 
 
@@ -145,18 +145,18 @@ def _copy_scaled(
 
     Many rows are under way at once.
     """
-    place = tl.arange(0, block)[None, :]
+    position = tl.arange(0, block)[None, :]
     wrong = tl.zeros([rows, block], tl.int32)
     for first in range(0, extent, rows):
         i = first + tl.arange(0, rows)
-        counts = i < extent
+        in_mask = i < extent
         if masked:
-            counts = tl.load(mask + i, counts, 0) != 0
-        counts = counts[:, None]
-        costs = tl.load(cost + i[:, None] * n + place, counts & takes_part[None, :], 0)
+            in_mask = tl.load(mask + i, in_mask, 0) != 0
+        in_mask = in_mask[:, None]
+        costs = tl.load(cost + i[:, None] * n + position, in_mask & takes_part[None, :], 0)
         wrong |= (tl.abs(costs) < float("inf")).to(tl.int32) ^ 1
         costs = tl.where(takes_part[None, :], costs.to(number) * scale, float("inf"))
-        tl.store(wide + i[:, None] * width + place, costs, counts & (place < width))
+        tl.store(wide + i[:, None] * width + position, costs, in_mask & (position < width))
     tl.debug_barrier()  # other threads read it now
     return tl.max(tl.max(wrong, 1), 0) == 0
 
@@ -173,37 +173,38 @@ def _reduce_and_match(
     block: tl.constexpr,
 ):
     """Potentials from row and column minima, and the matches that those minima suggest."""
-    place = tl.arange(0, block)
+    position = tl.arange(0, block)
     row_of = tl.full([block], -1, tl.int32)  # the row matched to a column
     free = takes_part  # rows without a column
     row_potential = tl.zeros([block], number)
     potential = tl.full([block], float("inf"), number)  # of the columns
     first_row = tl.zeros([block], tl.int32)  # of each column's minimum
-    following = _row(wide, 0, width, place)
+    following = _row(wide, 0, width, position)
     for i in range(extent):
         costs = following
-        following = _row(wide, tl.minimum(i + 1, extent - 1), width, place)  # before it is needed
-        counts = True
+        # Before it is needed:
+        following = _row(wide, tl.minimum(i + 1, extent - 1), width, position)
+        in_mask = True
         if masked:
-            counts = tl.load(mask + i) != 0
-        if counts:
+            in_mask = tl.load(mask + i) != 0
+        if in_mask:
             is_least, least = _least(costs)
-            row_potential = tl.where(place == i, least, row_potential)
+            row_potential = tl.where(position == i, least, row_potential)
             reduced = costs - least
             lower = reduced < potential
             first_row = tl.where(lower, i, first_row)
             potential = tl.where(lower, reduced, potential)
-            choice = tl.min(tl.where(is_least & (row_of < 0), place, MATCHED), 0)
-            row_of = tl.where(place == choice, i, row_of)
-            free = free & ((place != i) | (choice == MATCHED))
+            choice = tl.min(tl.where(is_least & (row_of < 0), position, MATCHED), 0)
+            row_of = tl.where(position == choice, i, row_of)
+            free = free & ((position != i) | (choice == MATCHED))
     # A free column takes the row of its minimum, if that one is free too.
-    pair = tl.where(takes_part & (row_of < 0), first_row * block + place, MATCHED)
+    pair = tl.where(takes_part & (row_of < 0), first_row * block + position, MATCHED)
     best = tl.min(pair, 0)
     while best < MATCHED:
         i, j = best // block, best % block
-        if tl.max(tl.where(free & (place == i), 1, 0), 0) > 0:
-            row_of = tl.where(place == j, i, row_of)
-            free = free & (place != i)
+        if tl.max(tl.where(free & (position == i), 1, 0), 0) > 0:
+            row_of = tl.where(position == j, i, row_of)
+            free = free & (position != i)
         pair = tl.where(first_row == i, MATCHED, pair)
         best = tl.min(pair, 0)
     return row_of, row_potential, tl.where(takes_part, potential, 0.0), free
@@ -218,21 +219,21 @@ def _augment(
     Distances are of reduced costs, so none is below that of the column scanned last. That is made
     sure of, where rounding says otherwise: numbers that are not negative are ordered as their bits.
     """
-    place = tl.arange(0, block)
-    start = tl.min(tl.where(free, place, MATCHED), 0)
+    position = tl.arange(0, block)
+    start = tl.min(tl.where(free, position, MATCHED), 0)
     while start < MATCHED:
         distance = tl.full([block], float("inf"), number)  # of the columns not scanned yet
         scanned = tl.full([block], float("inf"), number)  # of the others
         before = tl.full([block], -1, tl.int32)  # the column before, on the path; -1: the start
         still_open = potential  # minus infinity closes a column: nothing is near it
         # Of the row matched to a column; the potentials of the two add up to the cost.
-        of_row = _row(wide, tl.where(row_of < 0, 0, row_of), width, place) - potential
+        of_row = _row(wide, tl.where(row_of < 0, 0, row_of), width, position) - potential
         shortest = tl.full([], 0, number)
-        offset = -_at(row_potential, place == start)
-        costs = _row(wide, start, width, place)
+        offset = -_at(row_potential, position == start)
+        costs = _row(wide, start, width, position)
         j = tl.full([], -1, tl.int32)
         # Free columns come first; the row rides along with the column that it is matched to.
-        rank = tl.where(row_of < 0, place, MATCHED + row_of * block + place)
+        rank = tl.where(row_of < 0, position, MATCHED + row_of * block + position)
         best = MATCHED + 0 * start
         while best >= MATCHED:
             through = tl.maximum(costs + (offset - still_open), shortest)
@@ -245,26 +246,26 @@ def _augment(
             if best >= MATCHED:
                 # Early, and by another turn of the loop than where it is used: all loads are under
                 # way at once, while the column is closed.
-                costs = _row(wide, (best - MATCHED) // block, width, place)
-                here = place == j
+                costs = _row(wide, (best - MATCHED) // block, width, position)
+                here = position == j
                 offset = shortest - _at(of_row, here)
                 scanned = tl.where(here, shortest, scanned)
                 distance = tl.where(here, float("inf"), distance)
                 still_open = tl.where(here, float("-inf"), still_open)
         potential = tl.where(scanned < float("inf"), potential - (shortest - scanned), potential)
         while j >= 0:
-            previous = _integer_at(before, place == j)
-            row = _integer_at(row_of, place == previous)
-            row_of = tl.where(place == j, tl.where(previous < 0, start, row), row_of)
+            previous = _integer_at(before, position == j)
+            row = _integer_at(row_of, position == previous)
+            row_of = tl.where(position == j, tl.where(previous < 0, start, row), row_of)
             j = previous
-        free = free & (place != start)
-        start = tl.min(tl.where(free, place, MATCHED), 0)
+        free = free & (position != start)
+        start = tl.min(tl.where(free, position, MATCHED), 0)
     return row_of
 
 
 @triton.jit
-def _row(wide, row, width, place):
-    return tl.load(wide + row * width + place, place < width, float("inf"))
+def _row(wide, row, width, position):
+    return tl.load(wide + row * width + position, position < width, float("inf"))
 
 
 @triton.jit
@@ -321,7 +322,7 @@ def _joined(high, low):
 
 @triton.jit
 def _at(x, here):
-    """The number in the one place that is True."""
+    """The number in the one position that is True."""
     if x.dtype == tl.float32:
         return _integer_at(x.to(tl.int32, bitcast=True), here).to(tl.float32, bitcast=True)
     else:  # noqa: RET505

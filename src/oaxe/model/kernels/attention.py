@@ -1,6 +1,6 @@
 """Attention within short sentences on the GPU: one program a sentence and head.
 
-Kernels for long sequences go through tiles of 64 or 128 places, most of which a sentence of 27
+Kernels for long sequences go through tiles of 64 or 128 positions, most of which a sentence of 27
 leaves empty. Here a whole sentence is one tile: its scores never leave the registers, in either
 direction, and nothing but the inputs is kept for the backward pass.
 """
@@ -42,9 +42,9 @@ def _arguments(
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     _, length, heads, dim = query.shape
     keys = key_value.shape[1]
-    places = query if mask is None else mask.contiguous().view(torch.uint8)
+    seen = query if mask is None else mask.contiguous().view(torch.uint8)
     block, key_block = (max(16, triton.next_power_of_2(n)) for n in (length, keys))
-    arguments = (query.contiguous(), key_value.contiguous(), places, dim**-0.5, length, keys, heads)
+    arguments = (query.contiguous(), key_value.contiguous(), seen, dim**-0.5, length, keys, heads)
     return arguments, {
         "masked": mask is not None,
         "causal": causal,
@@ -121,10 +121,10 @@ def _tile(length, heads, tensors: tl.constexpr, dim: tl.constexpr, block: tl.con
     """Offsets of a sentence and head, and which of them are inside: ``(block, dim)``."""
     sentence = tl.program_id(0) // heads
     head = tl.program_id(0) % heads
-    place = tl.arange(0, block)[:, None]
+    position = tl.arange(0, block)[:, None]
     row = heads * dim * tensors
     first = sentence.to(tl.int64) * length * row + head * dim
-    return first + place * row + tl.arange(0, dim)[None, :], place < length
+    return first + position * row + tl.arange(0, dim)[None, :], position < length
 
 
 @triton.jit
@@ -140,7 +140,7 @@ def _weights(
     block: tl.constexpr,
     key_block: tl.constexpr,
 ):
-    """Of the keys for every place, ``(block, key_block)`` float32; 0 where nothing may be seen."""
+    """Of the keys for every position, ``(block, key_block)`` float32; 0 where none may be seen."""
     score = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
     key = tl.arange(0, key_block)
     seen = key < keys

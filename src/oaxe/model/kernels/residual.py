@@ -1,6 +1,6 @@
 """Dropout, sum and layer normalisation on the GPU in one pass; see :mod:`oaxe.model.residual`.
 
-Which numbers are dropped follows from the seed and their place, so nothing is stored of it. Kept
+Which numbers are dropped follows from the seed and their index, so nothing is stored of it. Kept
 for the backward pass are the sum and two numbers a row.
 """
 
@@ -139,11 +139,11 @@ def _backward(
 
 
 @triton.jit
-def _kept(place, seed, drop):
-    """False with the probability ``drop``; the same for the same seed and place."""
+def _kept(index, seed, drop):
+    """False with the probability ``drop``; the same for the same seed and index."""
     number = tl.load(seed)
     factor = _mixed(number.to(tl.uint32) ^ _mixed((number >> 32).to(tl.uint32)))
-    bits = place.to(tl.uint32) * (factor | 1) + _mixed(factor + 1)
+    bits = index.to(tl.uint32) * (factor | 1) + _mixed(factor + 1)
     return _mixed(bits) >= tl.cast(drop * 4294967296.0, tl.uint32)
 
 

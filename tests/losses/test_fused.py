@@ -1,46 +1,56 @@
 """The losses on hidden states against the same losses on logits: values, gradients, memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import oaxe
 from oaxe.losses import linear_softmax
+from oaxe.losses.arguments import not_negative
 
 VOCAB, DIM, BLANK = 11, 6, 10
-Loss = Callable[..., Tensor]
+WEIGHT = torch.linspace(0, 2, VOCAB, dtype=torch.float64)  # of the classes
+Loss = Callable[..., Any]
 PAIRS: list[tuple[Loss, Loss, dict[str, Any]]] = [
     (oaxe.linear_xe_loss, oaxe.xe_loss, {}),
     (oaxe.linear_xe_loss, oaxe.xe_loss, {"label_smoothing": 0.1}),
     (oaxe.linear_oaxe_loss, oaxe.oaxe_loss, {}),
     (oaxe.linear_oaxe_loss, oaxe.oaxe_loss, {"truncation": 0.1}),
     (oaxe.linear_oaxe_loss, oaxe.oaxe_loss, {"truncation": 0.1, "label_smoothing": 0.1}),
+    (oaxe.linear_xe_loss, oaxe.xe_loss, {"weight": WEIGHT}),
+    (oaxe.linear_xe_loss, oaxe.xe_loss, {"weight": WEIGHT, "label_smoothing": 0.1}),
+    (oaxe.linear_oaxe_loss, oaxe.oaxe_loss, {"weight": WEIGHT, "truncation": 0.1}),
+    (oaxe.linear_oaxe_loss, oaxe.oaxe_loss, {"weight": WEIGHT, "label_smoothing": 0.1}),
     (oaxe.linear_axe_loss, oaxe.axe_loss, {"blank": BLANK}),
     (oaxe.linear_axe_loss, oaxe.axe_loss, {"blank": BLANK, "delta": 2.0}),
 ]
 
 
-@pytest.fixture(autouse=True)
-def _three_tokens_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(linear_softmax.CHUNK_BYTES, "cpu", 3 * VOCAB * 8)
+@pytest.fixture(autouse=True, scope="module")
+def _three_tokens_a_chunk() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(linear_softmax.CHUNK_BYTES, "cpu", 3 * VOCAB * 8)
+        yield
 
 
 def example(dtype: torch.dtype, with_bias: bool = True) -> tuple[list[Tensor], Tensor]:
-    hidden, weight = torch.randn(4, 5, DIM, dtype=dtype), torch.randn(VOCAB, DIM, dtype=dtype)
-    inputs = [hidden, weight, torch.randn(VOCAB, dtype=dtype)][: 3 if with_bias else 2]
+    hidden, embedding = torch.randn(4, 5, DIM, dtype=dtype), torch.randn(VOCAB, DIM, dtype=dtype)
+    inputs = [hidden, embedding, torch.randn(VOCAB, dtype=dtype)][: 3 if with_bias else 2]
     target = torch.randint(BLANK, (4, 5)).masked_fill(torch.rand(4, 5) < 0.3, -100)
     return [x.requires_grad_() for x in inputs], target
 
 
-def linear(loss: Loss, inputs: list[Tensor], target: Tensor, **options: Any) -> Tensor:
-    hidden, weight, *bias = inputs
-    return loss(hidden, weight, target, bias=bias[0] if bias else None, **options)
+def linear(loss: Loss, inputs: list[Tensor], target: Tensor, **options: Any) -> Any:
+    hidden, embedding, *bias = inputs
+    return loss(hidden, embedding, target, linear_bias=bias[0] if bias else None, **options)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -61,11 +71,59 @@ def test_equal_to_the_loss_on_logits(
     value = linear(ours, inputs, target, **options)
     expected = plain(F.linear(*inputs), target, **options)
     torch.testing.assert_close(value, expected)
-    weight = torch.randn_like(expected)
-    gradients = torch.autograd.grad((value * weight).sum(), inputs)
-    wanted = torch.autograd.grad((expected * weight).sum(), inputs)
+    factor = torch.randn_like(expected)
+    gradients = torch.autograd.grad((value * factor).sum(), inputs)
+    wanted = torch.autograd.grad((expected * factor).sum(), inputs)
     for one, other in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.skipif(not hasattr(F, "linear_cross_entropy"), reason="torch is older than 2.13")
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    ("ours", "plain", "options"), [pair for pair in PAIRS if pair[1] is oaxe.xe_loss]
+)
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_xe_equals_linear_cross_entropy_of_torch(
+    ours: Loss, plain: Loss, options: dict[str, Any], reduction: str, with_bias: bool
+) -> None:
+    inputs, target = example(torch.float64, with_bias)
+    options = options | {"reduction": reduction}
+    value = linear(oaxe.linear_xe_loss, inputs, target, **options)
+    flat = [inputs[0].flatten(0, 1), *inputs[1:]]
+    expected = linear(F.linear_cross_entropy, flat, target.flatten(), **options)  # type: ignore[attr-defined,unused-ignore]
+    torch.testing.assert_close(value.flatten(), expected.flatten())
+    for one, other in zip(
+        torch.autograd.grad(value.sum(), inputs),
+        torch.autograd.grad(expected.sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("options", [{}, {"truncation": 0.1}, {"weight": WEIGHT}])
+def test_order_equals_that_of_the_loss_on_logits(options: dict[str, Any], reduction: str) -> None:
+    inputs, target = example(torch.float64)
+    options = options | {"reduction": reduction, "return_order": True}
+    loss, order = linear(oaxe.linear_oaxe_loss, inputs, target, **options)
+    expected_loss, expected = oaxe.oaxe_loss(F.linear(*inputs), target, **options)
+    torch.testing.assert_close(loss, expected_loss)
+    for one, other in zip(order, expected, strict=True):
+        assert torch.equal(one, other)
+    assert bool(order.truncated.any()) == ("truncation" in options)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+def test_certain_words_are_not_truncated(reduction: Any) -> None:
+    """Their loss is exactly 0, as is that of a truncated word."""
+    hidden = 1000 * torch.eye(3).unsqueeze(0)
+    loss, order = oaxe.linear_oaxe_loss(
+        hidden, torch.eye(3), torch.tensor([[2, 0, 1]]),
+        truncation=0.5, reduction=reduction, return_order=True,
+    )  # fmt: skip
+    assert loss.sum() == 0
+    assert not order.truncated.any()
 
 
 def test_axe_with_a_mask_of_predictions() -> None:
@@ -98,6 +156,75 @@ def test_half_precision_is_no_further_off_than_the_plain_loss(
     ):
         assert mine.dtype == dtype
         assert (mine - right).norm() <= 1.5 * (plainly - right).norm() + 1e-2 * right.norm()
+
+
+def confident(
+    seed: int, scale: float, dtype: torch.dtype, device: str = "cpu"
+) -> tuple[list[Tensor], Tensor]:
+    """Hidden states that point to the right words, the more so the larger the scale."""
+    generator = torch.Generator().manual_seed(seed)
+    embedding = torch.randn(VOCAB, DIM, generator=generator)
+    target = torch.randint(BLANK, (4, 5), generator=generator)
+    noise = torch.randn(4, 5, DIM, generator=generator)
+    inputs = scale * embedding[target] + noise, embedding, torch.randn(VOCAB, generator=generator)
+    return [x.to(device, dtype).requires_grad_() for x in inputs], target.to(device)
+
+
+PRECISIONS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    scale=st.sampled_from([0.0, 0.3, 1.0, 3.0, 10.0, 100.0]),
+    dtype=st.sampled_from(PRECISIONS),
+    autocast=st.booleans(),
+)
+def test_no_loss_is_negative(seed: int, scale: float, dtype: torch.dtype, autocast: bool) -> None:
+    inputs, target = confident(seed, scale, dtype)
+    for ours, plain, options in PAIRS:
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast and dtype == torch.float32):
+            losses = [linear(ours, inputs, target, reduction="none", **options)]
+            losses.append(linear(ours, inputs, target, reduction="sum", **options))
+            losses.append(plain(F.linear(*inputs), target, reduction="none", **options))
+        assert all((loss >= 0).all() for loss in losses)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scale", [0.3, 1.0, 10.0])
+def test_losses_of_tokens_in_half_precision_are_those_of_unrounded_logits(
+    dtype: torch.dtype, scale: float
+) -> None:
+    inputs, target = confident(0, scale, dtype)
+    exact = [x.detach().double() for x in inputs]
+    for ours, plain, options in PAIRS:
+        found = linear(ours, inputs, target, reduction="none", **options)
+        expected = plain(F.linear(*exact), target, reduction="none", **options).float()
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_clamped_losses_keep_their_gradient() -> None:
+    """A loss that rounding made negative is 0, and still the embedding learns from it."""
+    cost = torch.tensor([-1e-7, 0.0, 2.0, torch.inf, torch.nan], requires_grad=True)
+    clamped = not_negative(cost)
+    torch.testing.assert_close(
+        clamped, torch.tensor([0.0, 0.0, 2.0, torch.inf, torch.nan]), equal_nan=True, atol=0, rtol=0
+    )
+    assert torch.autograd.grad(clamped.sum(), cost)[0].tolist() == [1.0] * 5
+
+
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+@pytest.mark.parametrize("truncation", [0.0, 0.1])
+def test_nan_is_not_truncated_away(reduction: Any, truncation: float) -> None:
+    """NaN in a word that is not in the target: the matching does not see it."""
+    inputs, target = example(torch.float32)
+    target = target.masked_fill(target == 4, 5)
+    embedding = inputs[1].detach().clone()
+    embedding[4] = torch.nan
+    options: dict[str, Any] = {"truncation": truncation, "reduction": reduction}
+    loss = oaxe.linear_oaxe_loss(inputs[0], embedding, target, **options)
+    expected = oaxe.oaxe_loss(F.linear(inputs[0], embedding), target, **options)
+    torch.testing.assert_close(loss, expected, equal_nan=True)
+    assert loss.isnan().any()
 
 
 @pytest.mark.parametrize("with_bias", [True, False])
@@ -145,15 +272,17 @@ def test_logits_are_never_whole(
     batch, length, vocab, dim = 8, 10, 2_000, 4
     monkeypatch.setitem(linear_softmax.CHUNK_BYTES, "cpu", 10 * vocab * 4)
     hidden = torch.randn(batch, length, dim, requires_grad=True)
-    weight = torch.randn(vocab, dim, requires_grad=True)
+    embedding = torch.randn(vocab, dim, requires_grad=True)
     target = torch.randint(vocab - 1, (batch, length))
+    if "weight" in options:
+        options = options | {"weight": torch.rand(vocab)}
     with Largest() as seen:
-        loss = ours(hidden, weight, target, reduction=reduction, **options)
-        torch.autograd.grad(loss.sum(), [hidden, weight])
+        loss = ours(hidden, embedding, target, reduction=reduction, **options)
+        torch.autograd.grad(loss.sum(), [hidden, embedding])
     assert seen.entered
     assert 10 * vocab <= seen.elements <= batch * length * vocab // 4
     with Largest() as seen:
-        plain(F.linear(hidden, weight), target, **options)
+        plain(F.linear(hidden, embedding), target, **options)
     assert seen.elements == batch * length * vocab  # so it would have been noticed
 
 
@@ -162,12 +291,12 @@ def test_logits_are_never_whole(
 def test_empty_batches_and_sentences(ours: Loss, shape: tuple[int, int]) -> None:
     hidden = torch.randn(*shape, DIM, requires_grad=True)
     target = torch.zeros(shape, dtype=torch.long)
-    weight = torch.randn(VOCAB, DIM)
+    embedding = torch.randn(VOCAB, DIM)
     for reduction in ("sum", "none", "mean"):
-        value = ours(hidden, weight, target, reduction=reduction)
-        expected = oaxe.xe_loss(F.linear(hidden, weight), target, reduction=reduction)
+        value = ours(hidden, embedding, target, reduction=reduction)
+        expected = oaxe.xe_loss(F.linear(hidden, embedding), target, reduction=reduction)
         torch.testing.assert_close(value, expected, equal_nan=True)
-    total = ours(hidden, weight, target, reduction="sum")
+    total = ours(hidden, embedding, target, reduction="sum")
     assert torch.autograd.grad(total, hidden)[0].shape == hidden.shape
 
 
@@ -212,13 +341,13 @@ def test_compiled_without_a_graph_break(
 def test_operators_are_registered_correctly() -> None:
     inputs, target = example(torch.float32)
     hidden = inputs[0].detach().flatten(0, 1).requires_grad_()
-    words, counts = target.clamp(min=0).flatten(), (target >= 0).flatten()
+    words, mask = target.clamp(min=0).flatten(), (target >= 0).flatten()
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    for bias in (inputs[2], None):
+    for bias, weight in ((inputs[2], None), (None, WEIGHT.float())):
         given = hidden, inputs[1], bias
         torch.library.opcheck(linear_softmax._logsumexp, given)
         for differentiate in (True, False):
-            options = words, counts, 0.1, 0.05, differentiate
+            options = words, mask, weight, 0.1, 0.05, differentiate
             torch.library.opcheck(
                 linear_softmax._cross_entropy, (*given, *options), test_utils=tests
             )
@@ -228,12 +357,13 @@ GOOD = torch.zeros(2, 3, DIM), torch.zeros(VOCAB, DIM), torch.zeros(2, 3, dtype=
 
 
 @pytest.mark.parametrize(
-    ("hidden", "weight", "target", "options", "message"),
+    ("hidden", "embedding", "target", "options", "message"),
     [
-        (GOOD[0][0], GOOD[1], GOOD[2], {}, r"\(batch, length, dim\)"),
-        (GOOD[0], GOOD[1].T, GOOD[2], {}, r"weight \(vocab, dim\).*\(6, 11\)"),
-        (GOOD[0], GOOD[1].double(), GOOD[2], {}, "float32, weight torch.float64"),
-        (GOOD[0], GOOD[1], GOOD[2], {"bias": torch.zeros(3)}, r"bias must be of shape \(11,\)"),
+        (GOOD[0][0], GOOD[1], GOOD[2], {}, r"input must be \(batch, length, dim\)"),
+        (GOOD[0], GOOD[1].T, GOOD[2], {}, r"linear_weight \(vocab, dim\).*\(6, 11\)"),
+        (GOOD[0], GOOD[1].double(), GOOD[2], {}, "float32, linear_weight torch.float64"),
+        (GOOD[0], GOOD[1], GOOD[2], {"linear_bias": torch.zeros(3)}, r"linear_bias.* \(11,\)"),
+        (GOOD[0], GOOD[1], GOOD[2], {"weight": torch.zeros(3)}, r"weight .*\(11,\), got .*\(3,\)"),
         (GOOD[0], GOOD[1], GOOD[2] + VOCAB, {}, "outside the vocabulary 0..10"),
         (GOOD[0], GOOD[1], GOOD[2][:, :2], {}, "length 3.*target 2"),
         (GOOD[0], GOOD[1], GOOD[2], {"truncation": 1.0}, "truncation"),
@@ -242,10 +372,10 @@ GOOD = torch.zeros(2, 3, DIM), torch.zeros(VOCAB, DIM), torch.zeros(2, 3, dtype=
     ],
 )
 def test_clear_errors(
-    hidden: Tensor, weight: Tensor, target: Tensor, options: dict[str, Any], message: str
+    hidden: Tensor, embedding: Tensor, target: Tensor, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        oaxe.linear_oaxe_loss(hidden, weight, target, **options)
+        oaxe.linear_oaxe_loss(hidden, embedding, target, **options)
 
 
 def test_trains_like_the_plain_loss() -> None:

@@ -1,0 +1,267 @@
+"""The losses on hidden states and the output embedding: the logits are never stored whole.
+
+    xe_loss(F.linear(hidden, embedding), target)  # tokens x vocab numbers, several times over
+    linear_xe_loss(hidden, embedding, target)     # a chunk of them at a time
+
+Arguments are named as in ``F.linear_cross_entropy`` (torch 2.13): ``input (batch, length, dim)``,
+``linear_weight (vocab, dim)`` and ``linear_bias (vocab,)`` in place of ``logits (batch, length,
+vocab)``; ``weight (vocab,)`` holds class weights. The other arguments and the results are those of
+the losses on logits. Under autocast the layer is cast as in F.linear. There is no second
+derivative.
+"""
+
+from typing import Literal, Unpack, overload
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oaxe.losses.arguments import (
+    Reduction,
+    Targets,
+    at_least_float32,
+    check_class_weights,
+    check_targets,
+    not_negative,
+    reduce,
+)
+from oaxe.losses.axe import aligned_losses, alignment_tokens, check_delta, split_costs
+from oaxe.losses.linear_softmax import (
+    Layer,
+    as_linear_would,
+    layer_cross_entropy,
+    layer_logsumexp,
+)
+from oaxe.losses.oaxe import (
+    OaXEOptions,
+    Order,
+    check_truncation,
+    least_probability,
+    match,
+    reordered,
+)
+from oaxe.losses.xe import check_label_smoothing
+
+
+def linear_logsumexp(
+    input: Tensor, linear_weight: Tensor, linear_bias: Tensor | None = None
+) -> Tensor:
+    r"""The log of the softmax's denominator for each token, without storing its logits.
+
+    .. math:: \log \sum_v \exp(h \cdot E_v + b_v)
+
+    Products of half precision are kept in float32. The gradient computes the logits again, chunk by
+    chunk; there is no second derivative.
+
+    Args:
+        input: h, ``(..., dim)``.
+        linear_weight: E, ``(vocab, dim)``, of the same dtype.
+        linear_bias: b, ``(vocab,)``.
+
+    Returns:
+        ``(...)``, in float32 or better.
+
+    Example:
+        >>> linear_logsumexp(torch.zeros(2, 3), torch.ones(10, 3)).exp()
+        tensor([10., 10.])
+    """
+    return layer_logsumexp(as_linear_would(input, linear_weight, linear_bias))
+
+
+def linear_xe_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """:func:`xe_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those logits.
+
+    Example:
+        >>> hidden = torch.tensor([[[2.0, 0.0], [0.0, 2.0]]])
+        >>> linear_xe_loss(hidden, torch.eye(2), torch.tensor([[0, 1]]))
+        tensor(0.1269)
+    """
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    logits = shape_of_logits(layer)
+    targets = check_targets(logits, target, ignore_index, same_length=True)
+    weight = check_class_weights(weight, logits)
+    loss, _ = _cross_entropy(layer, targets, weight, label_smoothing, 0.0, reduction)
+    return loss
+
+
+@overload
+def linear_oaxe_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    return_order: Literal[False] = False,
+    **options: Unpack[OaXEOptions],
+) -> Tensor: ...
+
+
+@overload
+def linear_oaxe_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    return_order: Literal[True],
+    **options: Unpack[OaXEOptions],
+) -> tuple[Tensor, Order]: ...
+
+
+def linear_oaxe_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    truncation: float = 0.0,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: Reduction = "mean",
+    return_order: bool = False,
+) -> Tensor | tuple[Tensor, Order]:
+    """:func:`oaxe_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those logits.
+
+    The ordering is found on products in float32, also where hidden states are of half precision;
+    logits rounded to half precision may prefer another one. Class weights need the logsumexp for
+    the ordering too: one more product with the embedding.
+
+    Example:
+        >>> hidden = torch.tensor([[[2.0, 0.0], [0.0, 2.0]]])
+        >>> linear_oaxe_loss(hidden, torch.eye(2), torch.tensor([[1, 0]]))
+        tensor(0.1269)
+    """
+    check_truncation(truncation)
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    logits = shape_of_logits(layer)
+    targets = check_targets(logits, target, ignore_index, same_length=True)
+    weight = check_class_weights(weight, logits)
+    with torch.no_grad():
+        normalizer = None if weight is None else layer_logsumexp(layer)
+        positions = match(sentence_scores(layer, targets.words), targets, weight, normalizer)
+    loss, truncated = _cross_entropy(
+        layer, reordered(targets, positions), weight, label_smoothing, truncation, reduction
+    )
+    if not return_order:
+        return loss
+    return loss, Order(target.gather(1, positions), positions, truncated)
+
+
+def linear_axe_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    blank: int,
+    linear_bias: Tensor | None = None,
+    delta: float = 1.0,
+    logit_mask: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """:func:`axe_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those logits.
+
+    Example:
+        >>> hidden = torch.eye(4)[[3, 0, 1]].unsqueeze(0) * 9  # blank, 0, 1
+        >>> linear_axe_loss(hidden, torch.eye(4), torch.tensor([[0, 1]]), blank=3)
+        tensor(0.0006)
+    """
+    check_delta(delta)
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    logits = shape_of_logits(layer)
+    targets, tokens, mask = alignment_tokens(logits, target, blank, logit_mask, ignore_index)
+    if input.shape[1] == 0:
+        return reduce(at_least_float32(layer.hidden).sum(dim=(1, 2)), targets, reduction)
+    scores = sentence_scores(layer, tokens)
+    costs = not_negative(layer_logsumexp(layer).unsqueeze(2) - scores)
+    losses = aligned_losses(split_costs(costs, targets, mask), delta)
+    return reduce(losses, targets, reduction)
+
+
+def sentence_scores(layer: Layer, words: Tensor) -> Tensor:
+    """``(batch, position, word)``: logits of each sentence's own words, in float32 or better."""
+    hidden, embedding, bias = layer
+    with torch.autocast(hidden.device.type, enabled=False):
+        embedded = F.embedding(words, embedding).transpose(1, 2)  # (batch, dim, word)
+        if hidden.is_cuda and hidden.dtype.itemsize == 2 and not torch.is_grad_enabled():
+            # Half precision, added up in float32; it has no derivative.
+            scores = torch.bmm(hidden, embedded, out_dtype=torch.float32)
+        else:
+            scores = at_least_float32(hidden) @ at_least_float32(embedded)
+    return scores if bias is None else scores + bias[words].unsqueeze(1)
+
+
+def shape_of_logits(layer: Layer) -> Tensor:
+    """A view that has the shape and dtype of the logits, for checks; it takes no memory."""
+    hidden, embedding, _ = layer
+    if hidden.dim() != 3:
+        raise ValueError(f"input must be (batch, length, dim), got {tuple(hidden.shape)}")
+    return hidden.detach().new_empty(1, 1, 1).expand(*hidden.shape[:2], len(embedding))
+
+
+def _cross_entropy(
+    layer: Layer,
+    targets: Targets,
+    weight: Tensor | None,
+    label_smoothing: float,
+    truncation: float,
+    reduction: Reduction,
+) -> tuple[Tensor, Tensor]:
+    """The reduced loss, and which words were truncated, ``(batch, length)`` bool."""
+    check_label_smoothing(label_smoothing)
+    dtype = torch.promote_types(layer.hidden.dtype, torch.float32)
+    options = label_smoothing, least_probability(truncation, dtype)
+    of_tokens = _token_losses if reduction == "none" else layer_cross_entropy
+    losses, kept = of_tokens(layer, targets, weight, *options)
+    return reduce(losses, targets, reduction, weight), targets.mask & ~kept
+
+
+def _token_losses(
+    layer: Layer,
+    targets: Targets,
+    weight: Tensor | None,
+    label_smoothing: float,
+    least_probability: float,
+) -> tuple[Tensor, Tensor]:
+    """``(batch, length)`` losses and which words are kept; gradients are found going backward,
+    because each loss may be weighted later."""
+    (hidden, embedding, bias), (words, mask) = layer, targets
+    logsumexp = layer_logsumexp(layer)
+    own = _dot(hidden, F.embedding(words, embedding), None if bias is None else bias[words])
+    losses = logsumexp - own
+    if weight is not None:
+        losses = losses * weight[words]
+    if label_smoothing > 0:
+        smooth = _uniform_losses(layer, weight, logsumexp)
+        losses = torch.lerp(losses, smooth, label_smoothing)
+    too_improbable = (own - logsumexp).detach().exp() <= least_probability
+    kept = mask & ~too_improbable  # NaN is kept, and seen
+    return torch.where(kept, not_negative(losses), losses.new_zeros(())), kept
+
+
+def _uniform_losses(layer: Layer, weight: Tensor | None, logsumexp: Tensor) -> Tensor:
+    """``(batch, length)``: the mean cost of all words, by their mean embedding."""
+    hidden, embedding, bias = layer
+    embedding = at_least_float32(embedding)
+    bias = None if bias is None else at_least_float32(bias)
+    if weight is not None:
+        logsumexp = logsumexp * weight.mean()
+        embedding = embedding * weight.unsqueeze(1)
+        bias = None if bias is None else bias * weight
+    return logsumexp - _dot(hidden, embedding.mean(0), None if bias is None else bias.mean())
+
+
+def _dot(hidden: Tensor, embedded: Tensor, bias: Tensor | None) -> Tensor:
+    product = (at_least_float32(hidden) * embedded).sum(-1)
+    return product if bias is None else product + bias

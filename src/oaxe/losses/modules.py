@@ -1,0 +1,173 @@
+"""The losses as modules: options when they are made, tensors when they are called.
+
+Class weights are a buffer, so that they move with the module to a device.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oaxe.losses.arguments import Reduction
+from oaxe.losses.axe import axe_loss
+from oaxe.losses.ctc import ctc_loss
+from oaxe.losses.oaxe import Order, oaxe_loss
+from oaxe.losses.xe import xe_loss
+
+
+class XELoss(torch.nn.Module):
+    """Module form of :func:`oaxe.xe_loss`, with its options.
+
+    Example:
+        >>> loss = XELoss(label_smoothing=0.1)
+        >>> loss(torch.zeros(1, 2, 10), torch.tensor([[3, 4]]))
+        tensor(2.3026)
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.options: dict[str, Any] = {
+            "ignore_index": ignore_index,
+            "label_smoothing": label_smoothing,
+            "reduction": reduction,
+        }
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """``logits (batch, length, vocab)``, ``target (batch, length)``."""
+        return xe_loss(logits, target, weight=self.weight, **self.options)
+
+    def extra_repr(self) -> str:
+        return _listed(self.options)
+
+
+class OaXELoss(torch.nn.Module):
+    """Module form of :func:`oaxe.oaxe_loss`, with its options.
+
+    Example:
+        >>> loss = OaXELoss(truncation=0.15)
+        >>> logits = torch.tensor([[[2.0, 0.0], [0.0, 2.0]]])
+        >>> loss(logits, torch.tensor([[1, 0]]))
+        tensor(0.1269)
+        >>> _, order = loss(logits, torch.tensor([[1, 0]]), return_order=True)
+        >>> order.target
+        tensor([[0, 1]])
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        weight: Tensor | None = None,
+        truncation: float = 0.0,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.options: dict[str, Any] = {
+            "truncation": truncation,
+            "ignore_index": ignore_index,
+            "label_smoothing": label_smoothing,
+            "reduction": reduction,
+        }
+
+    def forward(
+        self, logits: Tensor, target: Tensor, *, return_order: bool = False
+    ) -> Tensor | tuple[Tensor, Order]:
+        """``logits (batch, length, vocab)``, ``target (batch, length)``."""
+        options = self.options | {"weight": self.weight, "return_order": return_order}
+        found: Tensor | tuple[Tensor, Order] = oaxe_loss(logits, target, **options)
+        return found
+
+    def extra_repr(self) -> str:
+        return _listed(self.options)
+
+
+class AXELoss(torch.nn.Module):
+    """Module form of :func:`oaxe.axe_loss`, with its options.
+
+    Example:
+        >>> loss = AXELoss(blank=3)
+        >>> logits = torch.eye(4)[[3, 0, 1]].unsqueeze(0) * 9  # blank, 0, 1
+        >>> loss(logits, torch.tensor([[0, 1]]))
+        tensor(0.0006)
+    """
+
+    def __init__(
+        self,
+        *,
+        blank: int,
+        delta: float = 1.0,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        self.options: dict[str, Any] = {
+            "blank": blank,
+            "delta": delta,
+            "ignore_index": ignore_index,
+            "reduction": reduction,
+        }
+
+    def forward(
+        self, logits: Tensor, target: Tensor, *, logit_mask: Tensor | None = None
+    ) -> Tensor:
+        """``logits (batch, predictions, vocab)``, ``target (batch, targets)``,
+        ``logit_mask (batch, predictions)`` bool."""
+        return axe_loss(logits, target, logit_mask=logit_mask, **self.options)
+
+    def extra_repr(self) -> str:
+        return _listed(self.options)
+
+
+class CTCLoss(torch.nn.Module):
+    """Module form of :func:`oaxe.ctc_loss`, with its options: logits in, batch first.
+
+    Example:
+        >>> loss = CTCLoss(blank=2)
+        >>> logits = torch.eye(3)[[0, 2, 1]].unsqueeze(0) * 9  # 0, blank, 1
+        >>> loss(logits, torch.tensor([[0, 1]]))
+        tensor(0.0002)
+    """
+
+    def __init__(
+        self,
+        *,
+        blank: int,
+        ignore_index: int = -100,
+        zero_infinity: bool = True,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        self.options: dict[str, Any] = {
+            "blank": blank,
+            "ignore_index": ignore_index,
+            "zero_infinity": zero_infinity,
+            "reduction": reduction,
+        }
+
+    def forward(
+        self, logits: Tensor, target: Tensor, *, logit_mask: Tensor | None = None
+    ) -> Tensor:
+        """``logits (batch, predictions, vocab)``, ``target (batch, targets)``,
+        ``logit_mask (batch, predictions)`` bool."""
+        return ctc_loss(logits, target, logit_mask=logit_mask, **self.options)
+
+    def extra_repr(self) -> str:
+        return _listed(self.options)
+
+
+def _listed(options: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in options.items())
