@@ -71,7 +71,7 @@ PAPER: dict[str, Reported] = {
             },
             "neither": {"oaxe-annealed": (0.0, None)},
         },
-        "That OaXE alone has 0 BLEU is said in the text, of no data set in particular.",
+        "The text says that OaXE alone has 0 BLEU; it names no data set.",
     ),
     "truncation": Reported(
         WMT14[:1],

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ORIGIN = ("updates", "seconds", "commit", "device", "signature")
-SOURCES = "Where our figures come from"
+SOURCES = "Where our numbers come from"
 
 
 @dataclass
@@ -73,7 +73,7 @@ def sources_markdown(report: Report) -> str:
     for name, origin in report.sources:
         signature = origin["signature"] and f"`{origin['signature']}`".replace("|", "\\|")
         cells = [*(str(origin[key]) for key in ORIGIN[:-1]), signature or NOTHING]
-        lines.append([f"[{name}]({origin['result']})", *cells])
+        lines.append([name, *cells])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

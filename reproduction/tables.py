@@ -83,7 +83,7 @@ OTHERS = (
 
 TABLES: dict[str, Table] = {
     "main": Table(
-        "Translation of the teacher, CMLM, AXE and OaXE, trained on the teacher's text.",
+        "Translation with the teacher, CMLM, AXE and OaXE, trained on distilled data.",
         "Table 3",
         (
             *rows("teacher"),
@@ -95,7 +95,7 @@ TABLES: dict[str, Table] = {
         test_sets="single",
     ),
     "raw": Table(
-        "The same, trained on what people wrote: no distillation.",
+        "The same, trained on raw data: no distillation.",
         "Table 4",
         (
             *map(Row, ("CTC loss", "Flowseq", "Imputer")),
@@ -129,7 +129,7 @@ TABLES: dict[str, Table] = {
         axis="truncation margin",
     ),
     "pretraining": Table(
-        "How many updates of XE come before OaXE.",
+        "OaXE after fewer updates of XE.",
         "Figure 6",
         (
             *(
@@ -179,13 +179,13 @@ TABLES: dict[str, Table] = {
         (Column("repeated, %", "repetition"),),
     ),
     "ncm": Table(
-        "Normalised corpus-level multimodality: how unsure models are of what they say.",
+        "Normalised corpus-level multimodality: the uncertainty of the models.",
         "Table 8",
         raw_and_distilled(*OAXE),
         (Column("NCM", "ncm"),),
     ),
     "fluency": Table(
-        "Perplexity of the outputs under a language model, which is trained for it.",
+        "Perplexity of the outputs under a language model of the target side.",
         "Table 10",
         (Row("Gold test set", (GOLD,)), *raw_and_distilled(*OAXE)),
         (Column("perplexity", "perplexity"),),

@@ -128,7 +128,7 @@ def how_made(name: str, all_results: Sequence[Results]) -> list[str]:
     table, folders = TABLES[name], [results.folder for results in all_results]
     data = "".join(f" --data {folder.dataset}" for folder in folders)
     preset, seeds = folders[0].preset, len(all_results[0].seeds)
-    command = f"oaxe reproduce {name}{data} --preset {preset} --seeds {seeds}"
+    command = f"python -m reproduction {name}{data} --preset {preset} --seeds {seeds}"
     n_seeds = {
         results.folder.dataset: {len(results.of(one)) for one in table.experiments} - {0}
         for results in all_results
@@ -138,7 +138,7 @@ def how_made(name: str, all_results: Sequence[Results]) -> list[str]:
     p = ", the largest p-value, 1 where seeds disagree on which system is better"
     p *= any(column.kind == "p" for column in table.columns)
     spread = f"; mean ± standard deviation{p}" if several else ""
-    tiny = ["The preset tiny shows that everything works; its figures mean nothing."]
+    tiny = ["The preset tiny shows that everything works; its numbers mean nothing."]
     return [command, f"Seeds: {found}{spread}.", *(tiny if preset == "tiny" else [])]
 
 

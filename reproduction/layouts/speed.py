@@ -16,8 +16,8 @@ def speed(name: str, table: Table, all_results: Sequence[Results]) -> Report:
     report = Report(notes=[
         "Training: target tokens a second while updating, validation and saving not counted; "
         "time against XE is that of an equal number of tokens in the same stage, with the same "
-        "seed. Where several processes may have shared a device, it says so: their seconds cannot "
-        "be compared.",
+        "seed. The column device tells where several processes may have shared one: their seconds "
+        "cannot be compared.",
     ])  # fmt: skip
     for results in all_results:
         add_speed(report, table, results)

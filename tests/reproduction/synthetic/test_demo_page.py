@@ -1,3 +1,5 @@
+"""The page of the demonstration, of results of which any part may be missing."""
+
 import io
 import json
 import random
@@ -11,8 +13,15 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from oaxe.support.html import page, paragraph, svg, table
-from reproduction.synthetic.display import curve, figures, gaps, interpretation, marks, show
-from reproduction.synthetic.report import write_report
+from reproduction.synthetic.demo_page import write_page
+from reproduction.synthetic.demo_text import (
+    curve,
+    gaps,
+    interpretation,
+    marks,
+    score_table,
+    show,
+)
 from reproduction.synthetic.task import ORDERINGS, reorder
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -25,11 +34,11 @@ def full_result() -> dict[str, Any]:
     likely = [0.14, 0.25, 0.13, 0.39, 0.09]
     n, target = 16, reorder(sources[0], 1)
     orders = [reorder(list(range(n)), mode) for mode in range(5)]
-    drawn = [target.index(number) for number in sources[0]]  # column of each source place
+    drawn = [target.index(number) for number in sources[0]]  # column of each source position
     probability = [[0.001] * n for _ in range(n)]
     for order, chance in zip(orders, likely, strict=True):
-        for place in range(n):
-            probability[place][drawn[order[place]]] += chance
+        for position in range(n):
+            probability[position][drawn[order[position]]] += chance
     chosen = dict.fromkeys((*ORDERINGS, "none"), 0)
     return {
         "finished": True,
@@ -72,26 +81,25 @@ def full_result() -> dict[str, Any]:
             "source": sources[0],
             "target": target,
             "probability": probability,
-            "place_of": [target.index(number) for number in reorder(sources[0], 3)],
+            "order": [target.index(number) for number in reorder(sources[0], 3)],
             "ordering": "Reverse",
         },
-        "by_modes": {str(m): {"xe": 90 - 17.0 * m, "oaxe": 99.0} for m in (2, 3, 4, 5)},
     }  # fmt: skip
 
 
 def failed_result() -> dict[str, Any]:
-    return {**full_result(), "exact_match": {"xe": 4.2, "oaxe": 0.4}, "by_modes": None}
+    return {**full_result(), "exact_match": {"xe": 4.2, "oaxe": 0.4}}
 
 
 def interrupted_result() -> dict[str, Any]:
     """Stopped while OaXE was training."""
     result = full_result()
     result["curves"]["oaxe"] = result["curves"]["oaxe"][:2]
-    for figure in ("exact_match", "repetition", "confidence", "chosen"):
-        result[figure]["oaxe"] = None
+    for measure in ("exact_match", "repetition", "confidence", "chosen"):
+        result[measure]["oaxe"] = None
     for example in result["examples"]:
         del example["oaxe"]
-    return {**result, "finished": False, "by_modes": None}
+    return {**result, "finished": False}
 
 
 class Reader(HTMLParser):
@@ -142,7 +150,7 @@ class Reader(HTMLParser):
 def written(result: dict[str, Any], folder: Path) -> Reader:
     """The page of a result, with what must hold for any."""
     path = folder / "report.html"
-    write_report(result, path)
+    write_page(result, path)
     assert [file.name for file in folder.iterdir()] == ["report.html"]  # nothing half-written
     text = path.read_text(encoding="utf-8")
     assert "http" not in text
@@ -165,12 +173,12 @@ def printed(result: dict[str, Any]) -> str:
 def test_page_of_a_full_result(tmp_path: Path) -> None:
     result = full_result()
     reader = written(json.loads(json.dumps(result)), tmp_path)
-    assert reader.tags["svg"] == 3  # curves, modes, matrix
-    assert reader.tags["title"] == 1 + 3
+    assert reader.tags["svg"] == 2  # curves, matrix
+    assert reader.tags["title"] == 1 + 2
     for words in (
         "XE gets 4.2 % of the sequences right, OaXE 99.8 %", "7 9 2 10 3 1", "99.8 %", "0.61",
         "XE, then OaXE", "switch", "Flip-Right-Rev", "which is Flip-Right-Rev.", "24,000",
-        "oaxe demo --seed 1",
+        "python -m reproduction demo --seed 1",
     ):  # fmt: skip
         assert words in reader.text, words
     found = Counter(
@@ -183,7 +191,7 @@ def test_page_of_a_full_result(tmp_path: Path) -> None:
     assert found["misplaced"]
     for mark in ("repeated", "misplaced"):  # one more in the legend
         assert reader.classes[mark] == found[mark] + 1
-    assert "Not here" not in reader.text
+    assert "Missing" not in reader.text
     assert "stopped" not in reader.text
 
 
@@ -192,7 +200,7 @@ def test_page_of_an_interrupted_result(tmp_path: Path) -> None:
     assert reader.tags["svg"] == 2
     for words in (
         "This run was stopped before its end.",
-        "Not here: the figures of OaXE, the orders chosen by OaXE.",
+        "Missing: the scores of OaXE, the orders chosen by OaXE.",
         "XE gets 4.2 % of the sequences right. OaXE was not tested; at update 320 it had 44.0 %",
         "4.2 %",
     ):
@@ -209,8 +217,8 @@ def test_any_part_may_be_missing(keep: list[str], rest: str, tmp_path: Path) -> 
     }
     reader = written(result, tmp_path)
     for text in (reader.text, " ".join(printed(result).split())):
-        assert "stopped before its end. Not here: " in text
-        assert "the figures of XE, the figures of OaXE" in text
+        assert "stopped before its end. Missing: " in text
+        assert "the scores of XE, the scores of OaXE" in text
 
 
 @pytest.mark.parametrize("name", sorted(set(full_result()) - {"finished", "seed", "seconds"}))
@@ -224,7 +232,7 @@ def test_any_inner_part_may_be_missing(name: str, tmp_path: Path) -> None:
             assert "None" not in text
 
 
-def test_a_failure_is_called_one(tmp_path: Path) -> None:
+def test_names_a_failure(tmp_path: Path) -> None:
     reader = written(failed_result(), tmp_path)
     assert "OaXE did not succeed in this run; another seed" in reader.text
     assert "OaXE did not succeed" in printed(failed_result())
@@ -284,10 +292,10 @@ def test_marks_of_other_lengths() -> None:
     assert marks([1, 2, 3], [1, 2], 1) == ["right", "right", "misplaced"]
 
 
-def test_terminal_says_the_same_as_the_page(tmp_path: Path) -> None:
+def test_terminal_and_page_agree(tmp_path: Path) -> None:
     result = full_result()
     reader, text = written(result, tmp_path), printed(result)
-    for row in figures(result):
+    for row in score_table(result):
         assert all(cell in reader.text and cell in text for cell in row)
     assert interpretation(result) in " ".join(text.split())
     assert interpretation(result) in reader.text
@@ -297,7 +305,7 @@ def test_terminal_says_the_same_as_the_page(tmp_path: Path) -> None:
     assert gaps(result) == ""
 
 
-def test_curve_leaves_out_what_was_not_measured() -> None:
+def test_curve_leaves_out_missing_values() -> None:
     points = [{"step": 1, "loss": 2.0}, {"step": 2, "exact_match": 0.0}]
     assert curve({"curves": {"xe": points}}, "xe") == [(2, 0.0)]
 
@@ -323,7 +331,7 @@ def test_result_is_escaped(tmp_path: Path) -> None:
 def test_same_page_every_time(tmp_path: Path) -> None:
     texts = set()
     for _ in range(2):
-        write_report(full_result(), tmp_path / "report.html")
+        write_page(full_result(), tmp_path / "report.html")
         texts.add((tmp_path / "report.html").read_bytes())
     assert len(texts) == 1
     assert len(texts.pop()) < 200_000

@@ -1,4 +1,4 @@
-"""The translation tables after a signal: the same command goes on, to the same weights."""
+"""The translation tables after a signal: the same command resumes, to the same weights."""
 
 import json
 import os
@@ -12,14 +12,14 @@ import pytest
 
 from tests.reproduction.test_translation import DATASET, make_sets
 
-# One system on raw text, long enough to be interrupted; the same command in every process.
+# One experiment on raw data, long enough to be interrupted; the same command in every process.
 PROGRAM = """
 import sys
 from dataclasses import replace
 from oaxe.commands.app import run
 from reproduction.__main__ import app
-from reproduction.translation.recipe import ANY, PRESETS
-from reproduction.translation.tables import TABLES, rows
+from reproduction.recipes import ANY, PRESETS
+from reproduction.tables import TABLES, rows
 from tests.reproduction.test_translation import MICRO, SHORT
 PRESETS["tiny"][ANY] = replace(MICRO, cmlm=replace(SHORT, steps=40))
 TABLES["ncm"] = replace(TABLES["ncm"], rows=rows("cmlm-raw"))
@@ -30,7 +30,7 @@ run(app)
 
 def start(folder: Path) -> "subprocess.Popen[str]":
     root = Path(__file__).parents[2]
-    paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(root), str(root / "src")])
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM], cwd=folder, env=os.environ | {"PYTHONPATH": paths},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
@@ -57,7 +57,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=["ctrl-c", "sigterm to the parent alone", "kill -9", "kill -9 of the parent alone"],
 )
-def test_it_goes_on(number: int, to_all: bool, undisturbed: Path, tmp_path: Path) -> None:
+def test_resumes_to_same_weights(
+    number: int, to_all: bool, undisturbed: Path, tmp_path: Path
+) -> None:
     make_sets(tmp_path / "sets")
     process = start(tmp_path)
     folder = tmp_path / "runs/reproduce" / DATASET / "tiny"
