@@ -1,1 +1,1 @@
-"""Benchmarks: python -m benchmarks --help."""
+"""Benchmarks, one file each, run from a clone: python -m benchmarks --help."""

@@ -1,7 +1,23 @@
-"""Benchmarks, each with one command."""
+"""python -m benchmarks NAME: all contenders on the same inputs in one run."""
 
-from benchmarks.commands import bench
+from collections.abc import Callable
+
+import typer
+
+from benchmarks.assignment import assignment
+from benchmarks.decode import decode
+from benchmarks.losses import losses
+from benchmarks.step import step
+from benchmarks.training import training
 from oaxe.commands.app import run
 
+app = typer.Typer(
+    help="Measure speed and memory, all contenders on the same inputs in one run.",
+    no_args_is_help=True,
+)
+commands: list[Callable[..., None]] = [losses, assignment, step, decode, training]
+for command in commands:
+    app.command()(command)
+
 if __name__ == "__main__":
-    run(bench)
+    run(app)

@@ -1,51 +1,58 @@
-"""``oaxe bench training``: what the trainer adds to a bare loop over batches in memory."""
+"""CPU or GPU: the trainer with its data against a bare loop over batches in memory."""
 
 import dataclasses
-import json
+import math
 import tempfile
 import time
 from pathlib import Path
+from typing import Annotated
 
 import torch
-from rich.console import Console
-from rich.table import Table
+import typer
 
-from oaxe.support.environment import environment
+from benchmarks.harness import JsonPath, Report, relative_time
+from oaxe.commands.options import Overrides
+from oaxe.support.timing import Timing
+from oaxe.systems import Progress
 from oaxe.text.batches import Update
 from oaxe.training.ranks import join
 from oaxe.training.run import assemble, gather
-from oaxe.training.settings import Settings
+from oaxe.training.settings import Settings, load_settings
 from oaxe.training.trainer import Trainer
 
-TURN = 10  # timed updates, until it is the other's turn
+TURN = 10  # timed updates of one loop, then of the other
 UNTIMED = 5  # updates before: the trainer uses up what was loaded during the other's turn
+BARE, WHOLE = "bare loop", "trainer with its data"
 
 
-def run(settings: Settings, updates: int, json_path: Path | None, console: Console) -> None:
-    """Time updates as the trainer does them, and the same ones in a bare loop over resident data.
+def training(
+    configuration: Annotated[Path, typer.Argument(help="YAML file of `oaxe train`.")],
+    changes: Overrides = None,
+    updates: Annotated[int, typer.Option(min=1, help="Timed updates of each loop.")] = 50,
+    json: JsonPath = None,
+) -> None:
+    """CPU or GPU: the trainer with its data against a bare loop over batches in memory.
 
-    Validation and checkpoints are left out of both: how often they come is a setting. So are CUDA
-    graphs, whose recording would fall to one of them.
+    Validation and checkpoints are left out of both: their frequency is a setting. So are CUDA
+    graphs, whose recording would fall to one of the two. A system that changes over the run is
+    measured as it begins.
     """
+    report = Report(json, configuration=str(configuration))
+    measure(report, load_settings(configuration, changes or []), updates)
+
+
+def measure(report: Report, settings: Settings, updates: int) -> None:
     never = 10**9
+    validation = dataclasses.replace(settings.validation, every=never)
+    train = dataclasses.replace(
+        settings.train, steps=never, epochs=0, minutes=0.0, save_every=never, cuda_graphs=False
+    )
     with tempfile.TemporaryDirectory() as folder:
-        settings = dataclasses.replace(
-            settings,
-            run=folder,
-            validation=dataclasses.replace(settings.validation, every=never),
-            train=dataclasses.replace(
-                settings.train,
-                steps=never,
-                epochs=0,
-                minutes=0.0,
-                save_every=never,
-                cuda_graphs=False,
-            ),
-            loss=dataclasses.replace(settings.loss, annealing=False),
-        )
+        settings = dataclasses.replace(settings, run=folder, validation=validation, train=train)
         ranks = join()
-        trainer, _ = assemble(settings, gather(settings, ranks), ranks, console)
-        seconds, waiting, bare, tokens = 0.0, 0.0, 0.0, 0
+        trainer, _ = assemble(settings, gather(settings, ranks), ranks, report.console)
+        seconds: dict[str, list[float]] = {BARE: [], WHOLE: []}  # an update, by turns
+        tokens, waiting, whole = 0, 0.0, 0.0
         with trainer.loader() as loader:
             for done in range(0, updates, TURN):
                 for _ in range(UNTIMED):
@@ -59,40 +66,36 @@ def run(settings: Settings, updates: int, json_path: Path | None, console: Conso
                 between = now(trainer)
                 for update in seen:
                     bare_update(trainer, update)
-                seconds, bare = seconds + between - started, bare + now(trainer) - between
+                seconds[WHOLE].append((between - started) / len(seen))
+                seconds[BARE].append((now(trainer) - between) / len(seen))
+                whole += between - started
                 tokens += sum(update.n_target_tokens for update in seen)
-    result = {
-        "environment": environment(),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "updates": updates,
-        "tokens_per_second": tokens / seconds,
-        "tokens_per_second_bare": tokens / bare,
-        "share_of_bare": bare / seconds,
-        "share_waiting_for_data": waiting / seconds,
-    }
-    table = Table(title=f"{updates} updates of {tokens / updates:,.0f} target tokens, in turns")
-    for header in ("loop", "ms/update", "target tokens/s", "share"):
-        table.add_column(header, justify="right")
-    for name, duration in (("bare, batches in memory", bare), ("trainer with its data", seconds)):
-        figures = f"{duration / updates * 1e3:.1f}", f"{tokens / duration:,.0f}"
-        table.add_row(name, *figures, f"{100 * bare / duration:.1f} %")
-    console.print(table)
-    console.print(f"waiting for data: {100 * waiting / seconds:.2f} % of the time")
-    if json_path is not None:
-        json_path.write_text(json.dumps(result, indent=2) + "\n")
+    timings = {name: Timing(values) for name, values in seconds.items()}
+    rate = {name: tokens / updates / timing.median for name, timing in timings.items()}
+    report.add(
+        "training",
+        timings,
+        {"target tokens/s": rate, "x bare": relative_time(timings, BARE)},
+        updates=updates,
+        tokens_an_update=tokens / updates,
+        share_waiting_for_data=waiting / whole,
+    )
 
 
 def bare_update(trainer: Trainer, update: Update) -> None:
     """Forward, backward and optimiser; no loader, schedule, log, seed or check."""
+    device = trainer.ranks.device
+    epoch = torch.zeros((), dtype=torch.float64, device=device)
+    progress = Progress(epoch, math.inf, trainer.system.phase(0.0, math.inf))
     trainer.optimizer.zero_grad()
     for batch in update.batches:
-        scale = torch.tensor(1 / batch.n_target_tokens, device=trainer.ranks.device)
-        trainer.differentiate(trainer.example(batch), 0.0, scale)
+        scale = torch.tensor(1 / batch.n_target_tokens, device=device)
+        trainer.differentiate(trainer.example(batch), progress, scale)
     trainer.optimizer.step()
 
 
 def now(trainer: Trainer) -> float:
-    """The time when the device has done all that it was given."""
+    """The time when the device has finished its work."""
     if trainer.ranks.device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()

@@ -5,9 +5,9 @@ from pathlib import Path
 from rich.console import Console
 
 from oaxe.evaluation.fluency import perplexity
-from oaxe.evaluation.gold import read_gold
+from oaxe.evaluation.models import load_model, weights_checksum
+from oaxe.evaluation.references import read_references
 from oaxe.evaluation.speed import measure_speed, speed_up
-from oaxe.evaluation.systems import load_model, weights_checksum
 from oaxe.support.devices import usable_device
 from oaxe.support.environment import environment
 from oaxe.text.lines import read_lines
@@ -38,7 +38,7 @@ def measure_fluency(study: Study, seeds: int, console: Console) -> None:
     if known.get("lm") != model:
         known = {"lm": model, "systems": {}}  # those of another model cannot be compared
         write_json(path, known)  # now all of them are missing
-    gold = read_gold(multiref=folder.gold / "test.jsonl", language=lm.languages[1])
+    gold = read_references(multiref=folder.gold / "test.jsonl", language=lm.languages[1])
     outputs = {
         f"{name}-seed-{seed}": read_lines(output)
         for name, seed in missing_fluency(folder, seeds)
@@ -80,7 +80,7 @@ def time_decoding(study: Study, seeds: int, console: Console) -> None:
             model = load_model(str(folder.run(name, seed)), None, options)
             model.cuda_graphs = how.endswith(GRAPHS)
             translators[f"{EXPERIMENTS[name].label}, {how}"] = model
-    sources = read_gold(multiref=folder.gold / "test.jsonl").sources or []
+    sources = read_references(multiref=folder.gold / "test.jsonl").sources or []
     bf16 = recipe.bf16 and on_gpu
     found = measure_speed(translators, sources, batch_tokens=recipe.batch_tokens, bf16=bf16)
     first = next(iter(found.values()))

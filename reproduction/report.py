@@ -12,10 +12,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oaxe.evaluation.page import STYLE
 from oaxe.support.files import appears_whole, write_whole
 from oaxe.support.html import page, paragraph, scroll, svg, table
-from oaxe.support.tables import NOTHING, Figures, markdown
+from oaxe.support.tables import NOTHING, TextTable, markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +27,7 @@ SOURCES = "Where our numbers come from"
 class Report:
     title: str = ""
     notes: list[str] = field(default_factory=list)
-    tables: list[Figures] = field(default_factory=list)
+    tables: list[TextTable] = field(default_factory=list)
     charts: "list[tuple[str, Figure]]" = field(default_factory=list)  # with their titles
     csv_columns: Sequence[str] = ()
     csv_rows: list[dict[str, Any]] = field(default_factory=list)
@@ -59,7 +58,7 @@ def write_report(name: str, report: Report, out: Path) -> None:
         report.body or "".join(table(*one) for one in report.tables),
         *([f"<h2>{SOURCES}</h2>", sources_html(report)] if report.sources else []),
     ]
-    write_whole(out / f"{name}.html", page(report.title, "\n".join(body), STYLE))
+    write_whole(out / f"{name}.html", page(report.title, "\n".join(body)))
 
 
 def chart_name(name: str, label: str, report: Report) -> str:

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from oaxe.evaluation.evaluate import Options, evaluate
-from oaxe.evaluation.gold import Gold, read_gold
-from oaxe.evaluation.scores import metrics_for
+from oaxe.evaluation.references import References, read_references
 from oaxe.evaluation.significance import paired_test
+from oaxe.support.checksums import checksum
 from oaxe.text.lines import read_lines
-from oaxe.text.manifest import checksum
 from reproduction.experiments import EXPERIMENTS
 from reproduction.folder import Folder, Result, read_json, write_json
 from reproduction.tables import GOLD, Table
@@ -109,8 +108,7 @@ class Results:
             if not self.gold_path(test).exists():
                 return None
             texts = {one: read_lines(output) for one, output in outputs.items()}
-            metrics = metrics_for(self.gold(test))
-            found = paired_test(metrics, texts, baseline, trials=TRIALS)[name]
+            found = paired_test(self.gold(test), texts, baseline, trials=TRIALS)[name]
             known[key] = {"files": files, **found}
             write_json(path, known)
         comparison: Result = known[key]
@@ -119,9 +117,9 @@ class Results:
     def gold_path(self, test: str) -> Path:
         return self.folder.gold / f"{test}.jsonl"
 
-    def gold(self, test: str) -> Gold:
+    def gold(self, test: str) -> References:
         results = [r["tests"] for r in self._results.values() if test in r["tests"]]
-        return read_gold(multiref=self.gold_path(test), language=results[0][test]["language"])
+        return read_references(multiref=self.gold_path(test), language=results[0][test]["language"])
 
     def side_by_side(self, names: Sequence[str], test: str, count: int) -> Result | None:
         """The report of `oaxe evaluate` on the outputs of seed 1, for its examples alone."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from oaxe.evaluation.output import make_folder
+from oaxe.evaluation.show import make_folder
 from oaxe.support.devices import usable_device
 from oaxe.support.errors import UserError
 from oaxe.support.jobs import INTERRUPTED, Job, run_jobs, what_is_missing

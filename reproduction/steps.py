@@ -13,14 +13,14 @@ from rich.console import Console
 
 from oaxe.distillation.distill import distill
 from oaxe.evaluation.evaluate import Options, evaluate
-from oaxe.evaluation.gold import Gold, read_gold
+from oaxe.evaluation.references import References, read_references
 from oaxe.support.devices import usable_device
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
 from oaxe.support.jobs import StoppedError
 from oaxe.text.datasets.catalogue import find
-from oaxe.text.datasets.dataset import Dataset, Pair, dataset
-from oaxe.text.lines import read_parallel
+from oaxe.text.datasets.dataset import Dataset, dataset
+from oaxe.text.lines import Pair, read_parallel
 from oaxe.text.manifest import SUBWORDS, read_manifest
 from oaxe.text.prepare import prepare
 from oaxe.training.run import train
@@ -77,7 +77,7 @@ def prepare_raw(study: Study, console: Console) -> None:
     )
     folder.gold.mkdir(parents=True, exist_ok=True)
     for name, gold in held_out_sets(study, found):  # "test" comes last: then all are there
-        entries = zip(gold.sources or (), gold.references, strict=True)
+        entries = zip(gold.sources or (), gold.texts, strict=True)
         lines = [json.dumps({"src": s, "refs": r}, ensure_ascii=False) for s, r in entries]
         kept = lines[: recipe.held_out]
         write_whole(folder.gold / f"{name}.jsonl", "".join(f"{line}\n" for line in kept))
@@ -104,21 +104,21 @@ def beginning(pair: Pair, count: int | None, stem: Path) -> Pair:
     return paths
 
 
-def held_out_sets(study: Study, found: Dataset) -> Iterator[tuple[str, Gold]]:
+def held_out_sets(study: Study, found: Dataset) -> Iterator[tuple[str, References]]:
     """Test sets: with several references and of other domains, where there are any."""
     languages = found.source_language, found.target_language
     name, turned = find(study.folder.dataset)
     several = [path for path in found.others if path.suffix == ".jsonl"]
     if several and not turned:
-        yield "multiref", read_gold(multiref=several[0], language=languages[1])
+        yield "multiref", read_references(multiref=several[0], language=languages[1])
     if languages == ("en", "de") and (study.sets / OTT[1]).is_dir():
         ott = dataset(OTT[1], study.sets)
         references = [ott.test[1], *ott.others]
-        yield OTT[0], read_gold(references=references, source=ott.test[0], language="de")
+        yield OTT[0], read_references(references=references, source=ott.test[0], language="de")
     if name == "europarl-en-de" and (study.sets / NEWS[1]).is_dir():
         source, target = dataset("newstest-" + "-".join(languages), study.sets).test
-        yield NEWS[0], read_gold(references=[target], source=source, language=languages[1])
-    yield "test", read_gold(data=study.folder.data("raw"))
+        yield NEWS[0], read_references(references=[target], source=source, language=languages[1])
+    yield "test", read_references(data=study.folder.data("raw"))
 
 
 def write_teacher_text(study: Study, jobs: int, console: Console) -> None:
@@ -206,12 +206,12 @@ def scores(study: Study, name: str, seed: int, console: Console) -> dict[str, An
     )
     found = {}
     for test in folder.tests():
-        gold = read_gold(multiref=folder.gold / f"{test}.jsonl", language=language)
+        gold = read_references(multiref=folder.gold / f"{test}.jsonl", language=language)
         model = f"{name}={folder.run(name, seed)}"
         report, systems = evaluate(gold, [], [model], options, console)
         output = folder.output(name, seed, test)
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(output, "".join(f"{line}\n" for line in systems[0].output))
+        write_whole(output, "".join(f"{line}\n" for line in systems[0].scored))
         keys = "language", "unit", "sentences", "gold", "notes", "inputs"
         found[test] = report["systems"][name] | {key: report[key] for key in keys}
     return found

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from oaxe.evaluation.page import examples_section
-from oaxe.support.tables import Figures
+from oaxe.support.tables import TextTable
 from reproduction.report import Report
 from reproduction.results import Results
 from reproduction.tables import Table
@@ -31,5 +31,7 @@ def cases(name: str, table: Table, all_results: Sequence[Results]) -> Report:
             ]  # fmt: skip
             if number < LISTED:
                 rows = [[label, text.replace("|", "\\|")] for label, text in lines]
-                report.tables.append(Figures(f"{dataset}, line {example['line']}", ["", ""], rows))
+                report.tables.append(
+                    TextTable(f"{dataset}, line {example['line']}", ["", ""], rows)
+                )
     return report

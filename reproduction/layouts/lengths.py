@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from oaxe.support.tables import Figures, mean_and_spread
+from oaxe.support.tables import TextTable, mean_and_spread
 from reproduction.charts import Line, line_chart
 from reproduction.report import Report
 from reproduction.results import EvalSet, Results, shown_sets
@@ -53,7 +53,7 @@ def add_lengths(report: Report, title: str, shown: EvalSet, rows: Sequence[Row])
     if not table_rows:
         return
     axis = f"{unit} of the reference (sentences)"
-    report.tables.append(Figures(f"BLEU by {axis}, {title}", ["system", *labels], table_rows))
+    report.tables.append(TextTable(f"BLEU by {axis}, {title}", ["system", *labels], table_rows))
     figure, axes = line_chart(lines, axis, spread=False)
     axes.set_ylim(bottom=0)
     ticks = {i: label for i, label in enumerate(labels) if not label.endswith("(0)")}

@@ -5,7 +5,7 @@ from itertools import chain
 from statistics import mean
 from typing import Any, NamedTuple
 
-from oaxe.support.tables import NOTHING, Figures, mean_and_spread
+from oaxe.support.tables import NOTHING, TextTable, mean_and_spread
 from reproduction.charts import Line, line_chart
 from reproduction.paper import PAPER, Reported
 from reproduction.report import Report
@@ -37,7 +37,7 @@ def scores(name: str, table: Table, all_results: Sequence[Results]) -> Report:
     lines = [
         [row.label, *(column.cells[i] for column in filled)] for i, row in enumerate(table.rows)
     ]
-    report = Report(tables=[Figures(f"{table.about} {table.paper}", head, lines)])
+    report = Report(tables=[TextTable(f"{table.about} {table.paper}", head, lines)])
     report.csv_rows += chain.from_iterable(column.csv_rows for column in filled)
     if table.test_sets == "several" and not sets:
         report.notes.append(

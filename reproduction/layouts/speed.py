@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oaxe.evaluation.tables import speed as speed_table
-from oaxe.support.tables import NOTHING, Figures
+from oaxe.support.tables import NOTHING, TextTable
 from reproduction.folder import read_json
 from reproduction.paper import TIMES_XE
 from reproduction.report import Report
@@ -39,7 +39,7 @@ def add_speed(report: Report, table: Table, results: Results) -> None:
         shown = {"systems": {n: {"speed": s} for n, s in timed["systems"].items()}}
         title, head, rows = speed_table(shown)
         device = device_name(timed["environment"])
-        report.tables.append(Figures(f"{dataset}: decoding. {title}, {device}", head, rows))
+        report.tables.append(TextTable(f"{dataset}: decoding. {title}, {device}", head, rows))
         report.csv_rows += [
             {"by": "us", "dataset": dataset, "text": "test", "row": row, "column": column,
              "value": value, "device": device, "commit": timed["environment"]["commit"],
@@ -55,7 +55,7 @@ def device_name(environment: Mapping[str, Any]) -> str:
     return processor if environment["device"] == "cpu" else str(environment["device"])
 
 
-def training_speed(dataset: str, table: Table, results: Results) -> Figures:
+def training_speed(dataset: str, table: Table, results: Results) -> TextTable:
     of_xe = {seed: r["training"]["tokens_per_second"] for seed, r in results.of("xe").items()}
     lines = []
     for row in table.rows:
@@ -73,6 +73,6 @@ def training_speed(dataset: str, table: Table, results: Results) -> Figures:
                 result["environment"]["device"] + f", up to {shared} processes" * (shared > 1),
             ])  # fmt: skip
     head = ["system", "updates", "seconds of updates", "target tokens a second"]
-    return Figures(
+    return TextTable(
         f"{dataset}: training", [*head, "time against XE", "paper", "device"], lines
     )  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from oaxe.losses import linear_assignment
+from oaxe.losses import oaxe_loss
 from oaxe.model.masking import IGNORED, decoder_inputs
 from oaxe.support.files import write_whole
 from oaxe.support.jobs import StoppedError
@@ -115,12 +115,12 @@ def matching(training: Training, model: Model) -> dict[str, Any]:
     inputs, target = decoder_inputs(batch.target, "unobserved")
     encoded, _ = model.length.encode(model.transformer, batch.source)
     logits = model.transformer.logits(model.transformer.decode(inputs, inputs != PAD, encoded))
-    scores = logits[:, :, target[0]].float()  # (1, positions, numbers)
+    _, order = oaxe_loss(logits, target, ignore_index=IGNORED, return_order=True)
     source = batch.source[0, :-1].tolist()
     return {
         "source": numbers(source),
         "target": numbers(target[0].tolist()),
         "ordering": ordering_of(training.task, source, target[0].tolist()),
         "probability": logits[0].float().softmax(-1)[:, target[0]].tolist(),
-        "order": linear_assignment(-scores, target != IGNORED)[0].tolist(),
+        "order": order.positions[0].tolist(),
     }

@@ -3,7 +3,7 @@
 from statistics import mean
 from typing import Any
 
-from oaxe.support.tables import Figures, mean_and_spread
+from oaxe.support.tables import TextTable, mean_and_spread
 from reproduction.charts import PERCENT, Line, line_chart
 from reproduction.folder import Result
 from reproduction.report import Report
@@ -69,14 +69,14 @@ def report_of(models: Models, preset: str, recipe: Recipe) -> Report:
     )
 
 
-def all_tables(models: Models) -> list[Figures]:
+def all_tables(models: Models) -> list[TextTable]:
     main = select(models, part="modes")
     modes = sorted({model["modes"] for model in main})
     five = select(main, modes=5)
     orders = list(five[0]["chosen"]) if five else []
     return [
         compare("Exact match (%) by number of orders", main, "modes", modes),
-        Figures(
+        TextTable(
             "Five orders",
             ["trained with", "exact match, %", "repetition, %", "confidence", "seconds to 95 %"],
             [
@@ -90,7 +90,7 @@ def all_tables(models: Models) -> list[Figures]:
                 for method, mine in by_method(five + select(models, part="scratch")).items()
             ],
         ),
-        Figures(
+        TextTable(
             "Which of five orders is chosen (% of the outputs)",
             ["trained with", *orders],
             [
@@ -104,16 +104,16 @@ def all_tables(models: Models) -> list[Figures]:
     ]
 
 
-def compare(title: str, models: Models, key: str, values: list[Any]) -> Figures:
+def compare(title: str, models: Models, key: str, values: list[Any]) -> TextTable:
     """A row a method, a column a value."""
     rows = [
         [METHODS[method].title, *(over_seeds(select(mine, **{key: value})) for value in values)]
         for method, mine in by_method(models).items()
     ]
-    return Figures(title, ["trained with", *map(str, values)], rows)
+    return TextTable(title, ["trained with", *map(str, values)], rows)
 
 
-def sweep(models: Models, part: str, key: str, title: str) -> Figures:
+def sweep(models: Models, part: str, key: str, title: str) -> TextTable:
     points = with_middle(models, part)
     return compare(title, points, key, sorted({model[key] for model in points}))
 

@@ -65,11 +65,11 @@ def __getattr__(name: str) -> Any:
     try:
         home = import_module(elsewhere.get(name, "oaxe.losses"))
     except ModuleNotFoundError as error:
-        if name != "Translator" or (error.name or "oaxe").startswith("oaxe"):
-            raise
-        raise ImportError(
-            f'oaxe.Translator needs {error.name}: pip install "oaxe[toolkit]"'
-        ) from error
+        from oaxe.support.extras import missing_extra
+
+        if install := missing_extra(error):
+            raise ImportError(f"oaxe.{name} needs {error.name}: {install}") from error
+        raise
     return globals().setdefault(name, getattr(home, name))
 
 

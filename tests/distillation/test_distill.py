@@ -1,4 +1,4 @@
-"""Distillation: the teacher's words line by line, whoever does them and whatever happens."""
+"""Distillation: the translations line by line, with any number of processes and interruptions."""
 
 import errno
 import io
@@ -30,8 +30,9 @@ from oaxe.decoding.translator import Translator
 from oaxe.distillation import shards as shards_module
 from oaxe.distillation.distill import distill, training_source
 from oaxe.distillation.shards import Shards, shard_size
+from oaxe.support.checksums import checksum
 from oaxe.support.errors import UserError
-from oaxe.text.manifest import checksum, read_manifest
+from oaxe.text.manifest import read_manifest
 from oaxe.text.subwords import train_subwords
 from oaxe.training.ranks import Ranks
 from tests.model.test_model import micro
@@ -48,7 +49,7 @@ def text(lines: int, longest: int = 9) -> list[str]:
 
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random weights: whatever it says, it should be written down."""
+    """Random weights: its translations need not make sense."""
     folder = tmp_path_factory.mktemp("teacher")
     torch.manual_seed(1)
     subwords = train_subwords(text(50), folder / "learned.model", 60)
@@ -132,7 +133,7 @@ def test_equals_the_translator_line_by_line(teacher: Path, source: Path, tmp_pat
     ]  # fmt: skip
 
 
-def test_the_size_of_shards() -> None:
+def test_shard_size() -> None:
     with mock.patch.object(shards_module, "FEWEST", 1024):
         sizes = [shard_size(n) for n in (1, 29_000, 100_000, 4_500_000)]
     assert sizes == [1024, 1024, 3125, 8192]
@@ -146,7 +147,7 @@ def test_a_shard_is_taken_once(tmp_path: Path) -> None:
     assert not theirs.take(0)
     assert theirs.take(1)
     theirs.write(1, ["x"] * 8)
-    theirs.forget_who_took_what()
+    theirs.release_all()
     assert [ours.take(n) for n in range(3)] == [True, False, True]
     assert ours.lines_done() == 8
     shutil.rmtree(tmp_path)  # as the first rank does when all is done
@@ -160,7 +161,7 @@ def _work(out: Path, teacher: Path, source: Path, die_at_sync: int) -> None:
 
 
 def test_killed_at_every_write(teacher: Path, source: Path, tmp_path: Path) -> None:
-    """Each start gets one write further; nothing is lost and nothing is done twice."""
+    """Each start gets one write further; nothing is lost or translated twice."""
     run(tmp_path / "once", teacher, source)
     seen: dict[str, int] = {}
     for count in itertools.count(1):
@@ -198,7 +199,7 @@ def test_killed_at_random_moments(teacher: Path, source: Path, tmp_path: Path) -
     assert files(tmp_path / "out") == files(tmp_path / "once")
 
 
-def test_two_ranks_are_one(teacher: Path, tmp_path: Path) -> None:
+def test_two_ranks_equal_one(teacher: Path, tmp_path: Path) -> None:
     """Both are killed on the way; torchrun starts them again."""
     source, out = tmp_path / "train.en", tmp_path / "two"
     source.write_text("".join(f"{line}\n" for line in text(5_000)))
@@ -231,15 +232,15 @@ def test_two_ranks_are_one(teacher: Path, tmp_path: Path) -> None:
     assert files(out) == files(tmp_path / "one")
 
 
-def test_processes_that_help(teacher: Path, tmp_path: Path) -> None:
-    """They write what one alone writes, and nobody waits for one that was killed."""
+def test_worker_processes_equal_one(teacher: Path, tmp_path: Path) -> None:
+    """They write what one alone writes, and a killed one is an error, not a hang."""
     source = tmp_path / "train.en"
     source.write_text("".join(f"{line}\n" for line in text(3_000)))
     translate = Translator.translate
     others: list[Path] = []
 
     def late(self: Translator, *arguments: Any, **options: Any) -> list[str]:
-        """Only when a helper has begun: one shard is ours, the others are theirs."""
+        """Wait until a worker has begun, so that it has shards to do."""
         deadline = time.monotonic() + 60
         while not others and time.monotonic() < deadline:
             others.extend([*(tmp_path / "helped/shards").glob("*.taken")][1:])
@@ -262,14 +263,14 @@ def test_processes_that_help(teacher: Path, tmp_path: Path) -> None:
 
     with (
         mock.patch.object(Translator, "translate", killing),
-        pytest.raises(UserError, match="a process that helped was killed"),
+        pytest.raises(UserError, match="a worker process was killed"),
     ):
         run(tmp_path / "killed", teacher, source, beam=2, processes=2)
     run(tmp_path / "killed", teacher, source, beam=2)
     assert lines_of(tmp_path / "killed/train.xx") == lines_of(tmp_path / "alone/train.xx")
 
 
-def test_a_signal_stops_it_and_loses_nothing(
+def test_a_signal_stops_it_and_it_resumes(
     teacher: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translate, calls, printed = Translator.translate, itertools.count(1), io.StringIO()
@@ -292,7 +293,7 @@ def test_a_signal_stops_it_and_loses_nothing(
     assert files(tmp_path / "out") == files(tmp_path / "once")
 
 
-def test_the_exit_code_of_ctrl_c(
+def test_exit_code_of_ctrl_c(
     teacher: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
@@ -305,7 +306,7 @@ def test_the_exit_code_of_ctrl_c(
     assert "interrupted; the same command continues from here\n" in result.output
 
 
-def test_a_finished_folder(teacher: Path, source: Path, tmp_path: Path) -> None:
+def test_a_finished_folder_is_verified(teacher: Path, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(out, teacher, source)
     before = files(out)
@@ -317,11 +318,11 @@ def test_a_finished_folder(teacher: Path, source: Path, tmp_path: Path) -> None:
     assert "decoding.beam: 5 there, 2 here" in str(error.value)
     assert "bf16: False there, True here" in str(error.value)
     (out / "train.xx").write_text("something else\n")
-    with pytest.raises(UserError, match=r"train.xx is missing or not what was written"):
+    with pytest.raises(UserError, match=r"train.xx is damaged: .*; choose another folder"):
         run(out, teacher, source)
 
 
-def test_an_unfinished_folder_of_other_settings(
+def test_rejects_an_unfinished_folder_of_other_settings(
     teacher: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Translator, "translate", mock.Mock(side_effect=RuntimeError("stop")))
@@ -337,7 +338,7 @@ def test_an_unfinished_folder_of_other_settings(
         run(tmp_path / "out", tmp_path / "b", source)
 
 
-def test_other_validation_text_is_measured_anew(
+def test_other_validation_text_is_measured_again(
     teacher: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It changes no translation: what is done is kept."""
@@ -365,7 +366,9 @@ def full_after(count: int) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("count", [0, 3, 10, 12])
-def test_a_full_disk(count: int, teacher: Path, source: Path, tmp_path: Path) -> None:
+def test_full_disk_is_explained_and_resumed(
+    count: int, teacher: Path, source: Path, tmp_path: Path
+) -> None:
     with (
         mock.patch("os.fsync", full_after(count)),
         pytest.raises(UserError, match=r"No space left on device.*run the same command again"),
@@ -377,7 +380,7 @@ def test_a_full_disk(count: int, teacher: Path, source: Path, tmp_path: Path) ->
     assert files(tmp_path / "out") == files(tmp_path / "once")
 
 
-def test_a_damaged_shard_is_done_again(teacher: Path, source: Path, tmp_path: Path) -> None:
+def test_a_damaged_shard_is_translated_again(teacher: Path, source: Path, tmp_path: Path) -> None:
     with mock.patch("os.fsync", full_after(10)), pytest.raises(UserError):
         run(tmp_path / "out", teacher, source)
     shard = tmp_path / "out/shards/00000002"
@@ -389,7 +392,7 @@ def test_a_damaged_shard_is_done_again(teacher: Path, source: Path, tmp_path: Pa
     assert files(tmp_path / "out") == files(tmp_path / "once")
 
 
-def test_one_process_a_folder(
+def test_rejects_a_second_run_in_the_folder(
     teacher: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def second(*_: Any, **__: Any) -> None:
@@ -400,7 +403,7 @@ def test_one_process_a_folder(
         run(tmp_path / "out", teacher, source)
 
 
-def test_too_little_memory(
+def test_too_little_memory_is_explained(
     teacher: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = torch.OutOfMemoryError("CUDA out of memory")
@@ -409,7 +412,7 @@ def test_too_little_memory(
         run(tmp_path / "out", teacher, source)
 
 
-def test_what_cannot_be_used(teacher: Path, source: Path, tmp_path: Path) -> None:
+def test_rejects_unusable_inputs(teacher: Path, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
 
     def message(**changes: Any) -> str:
@@ -437,7 +440,7 @@ def test_what_cannot_be_used(teacher: Path, source: Path, tmp_path: Path) -> Non
     assert "holds another manifest.json" in message(out=make_data(tmp_path / "digits"))
 
 
-def test_a_teacher_of_the_other_direction(
+def test_rejects_a_teacher_of_the_other_direction(
     teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -465,7 +468,7 @@ def test_a_teacher_of_the_other_direction(
     assert "already done" in distilled("--source", "train.en", "--valid", "train.en", "lines.txt")
 
 
-def test_the_training_source_moves_with_its_folder(
+def test_training_source_is_found_after_a_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "old/raw").mkdir(parents=True)
@@ -483,7 +486,7 @@ def test_the_training_source_moves_with_its_folder(
     assert found == tmp_path / "new/raw/train.en"
 
 
-def test_the_error_of_the_first_rank_is_everybodys() -> None:
+def test_an_error_of_the_first_rank_is_raised() -> None:
     def fail() -> None:
         raise UserError("nothing")
 
@@ -500,7 +503,7 @@ def ok(*arguments: str) -> str:
     return result.stdout
 
 
-def test_the_documented_chain(tmp_path: Path) -> None:
+def test_documented_commands_from_text_to_oaxe(tmp_path: Path) -> None:
     """Prepare, train a teacher, distill, prepare with its subwords, train from XE to OaXE."""
     data = make_data(tmp_path / "raw", pairs=60)
     raw = [str(tmp_path / "raw" / name) for name in ("valid.src", "valid.tgt")]

@@ -14,7 +14,7 @@ import oaxe
         (100_000, 100_000, 0.0),  # 16^5000 must not overflow
     ],
 )
-def test_the_paper_s_schedule(epoch: float, total: float, expected: float) -> None:
+def test_schedule_of_the_paper(epoch: float, total: float, expected: float) -> None:
     assert oaxe.annealed_weight(epoch, total) == pytest.approx(expected)
 
 
@@ -23,7 +23,7 @@ def test_other_constants() -> None:
 
 
 @pytest.mark.parametrize("bad", [{"total_epochs": 0}, {"c": 1.0}, {"lam": 1.5}])
-def test_clear_errors(bad: dict[str, float]) -> None:
+def test_rejects_impossible_constants(bad: dict[str, float]) -> None:
     options = {"epoch": 1, "total_epochs": 10} | bad
     with pytest.raises(ValueError, match="annealed_weight needs"):
         oaxe.annealed_weight(**options)

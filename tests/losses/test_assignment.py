@@ -98,7 +98,7 @@ def test_masked_rows_and_columns_take_no_part(data: st.DataObject, n: int, batch
 
 
 @pytest.mark.parametrize("shape", [(0, 0, 0), (0, 5, 5), (0, 2**20, 2**20), (3, 0, 0), (3, 1, 1)])
-def test_edges(shape: tuple[int, int, int]) -> None:
+def test_empty_batches_and_costs(shape: tuple[int, int, int]) -> None:
     column = oaxe.linear_assignment(torch.randn(shape))
     assert column.shape == shape[:2]
     assert is_permutation(column)
@@ -122,7 +122,7 @@ def test_not_contiguous_and_requires_grad() -> None:
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_cost_that_is_not_finite_is_named(bad: float, dtype: torch.dtype) -> None:
+def test_names_batch_rows_that_are_not_finite(bad: float, dtype: torch.dtype) -> None:
     cost = torch.randn(20, 9, 9).to(dtype)
     cost[3, 0, 8] = bad
     cost[17, 8, 0] = bad
@@ -144,7 +144,7 @@ def test_rectangular_costs(rows: int, columns: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(6, 4), (5, 5)])
-def test_columns_that_take_no_part(rows: int, columns: int) -> None:
+def test_masked_columns_take_no_part(rows: int, columns: int) -> None:
     """As if they were not there, whatever they cost."""
     mask = torch.rand(50, columns) < 0.6
     mask[0] = False
@@ -187,19 +187,19 @@ TRUE = torch.ones(1, 3, dtype=torch.bool)
         (torch.zeros(1, 4, 4), {"column_mask": TRUE}, r"column_mask.*\(1, 4\).*\(1, 3\)"),
     ],
 )
-def test_clear_errors(cost: Tensor, options: dict[str, Tensor], message: str) -> None:
+def test_rejects_wrong_shapes(cost: Tensor, options: dict[str, Tensor], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         oaxe.linear_assignment(cost, **options)
 
 
-def test_no_tensors() -> None:
+def test_rejects_what_is_not_a_tensor() -> None:
     with pytest.raises(TypeError, match="cost must be a tensor, got list"):
         oaxe.linear_assignment([[1.0]])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"got Linear; give weight.weight"):
-        oaxe.linear_oaxe_loss(torch.zeros(1, 2, 4), torch.nn.Linear(4, 5), torch.zeros(1, 2))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"got Linear; give linear_weight.weight"):
+        oaxe.linear_oaxe_loss(torch.zeros(1, 2, 4), torch.nn.Linear(4, 5), torch.zeros(1, 2))  # type: ignore[call-overload]
 
 
-def test_many_threads_at_once() -> None:
+def test_many_threads_together() -> None:
     cost = torch.randn(200, 20, 20)
     expected = oaxe.linear_assignment(cost)
     results: list[Tensor] = []

@@ -48,7 +48,7 @@ def test_least_of_all_monotone_alignments(n: int, m: int, delta: float) -> None:
     targets=st.lists(st.booleans(), min_size=4, max_size=4),
     predictions=st.lists(st.booleans(), min_size=5, max_size=5),
 )
-def test_what_is_masked_takes_no_part(
+def test_masked_targets_and_predictions_take_no_part(
     seed: int, targets: list[bool], predictions: list[bool]
 ) -> None:
     torch.manual_seed(seed)
@@ -77,7 +77,7 @@ def test_what_is_masked_takes_no_part(
     )
 
 
-def test_no_way_costs_less_than_infinity() -> None:
+def test_loss_is_infinite_without_a_possible_alignment() -> None:
     logits, target = example(2, 4, 2)
     impossible = logits.detach().clone()
     impossible[0, :, BLANK] = -torch.inf  # four predictions, two words: two must be blank
@@ -99,7 +99,7 @@ def test_reductions() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 3), (2, 0, 3), (2, 3, 0), (2, 0, 0), (2, 1, 1)])
-def test_edges(shape: tuple[int, int, int]) -> None:
+def test_empty_batches_and_sentences(shape: tuple[int, int, int]) -> None:
     logits, target = example(*shape)
     losses = oaxe.axe_loss(logits, target, blank=BLANK, reduction="none")
     assert losses.shape == shape[:1]
@@ -133,14 +133,13 @@ def test_compiled_without_a_graph_break() -> None:
 
 
 def test_operator_is_registered_correctly() -> None:
-    counts = torch.tensor([4, 2, 0]), torch.tensor([5, 1, 3])
-    torch.library.opcheck(
-        _monotone_alignment, (torch.rand(3, 5, 4), torch.rand(3, 5), *counts, 1.5)
-    )
-    place, skipped, blank = _monotone_alignment(torch.rand(3, 5, 4), torch.rand(3, 5), *counts, 1.5)
-    for b, (n, m) in enumerate(zip(*counts, strict=True)):
-        assert (place[b, :n] < m).all()
-        assert (place[b, :n].diff() >= 0).all()  # monotone
+    lengths = torch.tensor([4, 2, 0]), torch.tensor([5, 1, 3])
+    costs = torch.rand(3, 5, 4), torch.rand(3, 5), *lengths, 1.5
+    torch.library.opcheck(_monotone_alignment, costs)
+    position, skipped, blank = _monotone_alignment(*costs)
+    for b, (n, m) in enumerate(zip(*lengths, strict=True)):
+        assert (position[b, :n] < m).all()
+        assert (position[b, :n].diff() >= 0).all()  # monotone
         assert int(blank[b].sum()) + int((~skipped[b, :n]).sum()) == m
 
 
@@ -153,6 +152,6 @@ def test_operator_is_registered_correctly() -> None:
         ({"blank": BLANK, "delta": -1.0}, "delta"),
     ],
 )
-def test_clear_errors(options: dict[str, object], message: str) -> None:
+def test_rejects_wrong_options(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         oaxe.axe_loss(torch.zeros(2, 3, VOCAB), torch.zeros(2, 2, dtype=torch.long), **options)  # type: ignore[arg-type]

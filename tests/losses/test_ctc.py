@@ -64,7 +64,7 @@ def test_all_label_sequences() -> None:
     targets=st.lists(st.booleans(), min_size=3, max_size=3),
     predictions=st.lists(st.booleans(), min_size=8, max_size=8),
 )
-def test_what_is_masked_takes_no_part(
+def test_masked_targets_and_predictions_take_no_part(
     seed: int, targets: list[bool], predictions: list[bool]
 ) -> None:
     torch.manual_seed(seed)
@@ -85,6 +85,18 @@ def test_what_is_masked_takes_no_part(
     torch.testing.assert_close(
         gradient(losses.sum(), logits), gradient(expected.sum(), logits), atol=1e-10, rtol=0
     )
+
+
+@given(seed=st.integers(0, 10_000))
+def test_never_negative(seed: int) -> None:
+    """Each word is predicted three times, all but surely: alignments may add up to 1.0000001."""
+    torch.manual_seed(seed)
+    target = WORDS[torch.randint(3, (256, 4))]
+    certain = 20.0 * F.one_hot(target.repeat_interleave(3, 1), VOCAB)
+    logits = torch.randn(256, 12, VOCAB) + certain
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        losses = oaxe.ctc_loss(logits.to(dtype), target, blank=BLANK, reduction="none")
+        assert (losses >= 0).all()
 
 
 def test_impossible_targets() -> None:
@@ -109,7 +121,7 @@ def test_no_prediction_takes_part() -> None:
     assert losses.tolist() == [0.0, 0.0]
     assert (gradient(losses.sum(), logits) == 0).all()
     strict = oaxe.ctc_loss(logits, target, zero_infinity=False, **options)  # type: ignore[arg-type]
-    assert strict.tolist() == [float("inf"), 0.0]  # one word without a place; nothing at all
+    assert strict.tolist() == [float("inf"), 0.0]  # one word without a prediction; no word
 
 
 def test_reductions() -> None:
@@ -124,7 +136,7 @@ def test_reductions() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 3), (2, 0, 3), (2, 3, 0), (2, 0, 0), (2, 1, 1)])
-def test_edges(shape: tuple[int, int, int]) -> None:
+def test_empty_batches_and_sentences(shape: tuple[int, int, int]) -> None:
     logits, target = example(*shape)
     losses = oaxe.ctc_loss(logits, target, blank=BLANK, reduction="none")
     assert losses.shape == shape[:1]
@@ -191,6 +203,6 @@ def test_operator_is_registered_correctly() -> None:
         (torch.tensor([[0, 1]]), -1, "blank is -1"),
     ],
 )
-def test_clear_errors(target: Tensor, blank: int, message: str) -> None:
+def test_rejects_wrong_targets(target: Tensor, blank: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         oaxe.ctc_loss(torch.zeros(1, 5, VOCAB), target, blank=blank)

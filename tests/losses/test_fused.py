@@ -191,7 +191,7 @@ def test_no_loss_is_negative(seed: int, scale: float, dtype: torch.dtype, autoca
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("scale", [0.3, 1.0, 10.0])
-def test_losses_of_tokens_in_half_precision_are_those_of_unrounded_logits(
+def test_token_losses_do_not_round_logits_to_half_precision(
     dtype: torch.dtype, scale: float
 ) -> None:
     inputs, target = confident(0, scale, dtype)
@@ -266,7 +266,7 @@ class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @pytest.mark.parametrize(("ours", "plain", "options"), PAIRS)
-def test_logits_are_never_whole(
+def test_logits_are_never_stored_whole(
     ours: Loss, plain: Loss, options: dict[str, Any], reduction: str, monkeypatch: Any
 ) -> None:
     batch, length, vocab, dim = 8, 10, 2_000, 4
@@ -326,7 +326,8 @@ def test_compiled_without_a_graph_break(
     inputs, target = example(torch.float64)
 
     def step(*inputs: Tensor) -> Tensor:
-        return linear(ours, list(inputs), target, reduction=reduction, **options).sum()
+        loss: Tensor = linear(ours, list(inputs), target, reduction=reduction, **options)
+        return loss.sum()
 
     torch.compiler.reset()
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")(*inputs)
@@ -371,7 +372,7 @@ GOOD = torch.zeros(2, 3, DIM), torch.zeros(VOCAB, DIM), torch.zeros(2, 3, dtype=
         (GOOD[0], GOOD[1], GOOD[2], {"reduction": "max"}, "reduction"),
     ],
 )
-def test_clear_errors(
+def test_rejects_wrong_arguments(
     hidden: Tensor, embedding: Tensor, target: Tensor, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -391,7 +392,9 @@ def test_trains_like_the_plain_loss() -> None:
             optimizer.zero_grad()
             options: dict[str, Any] = {"label_smoothing": 0.1, "truncation": 0.01}
             if linear:
-                value = oaxe.linear_oaxe_loss(parameters[0], parameters[1], target, **options)
+                value: Tensor = oaxe.linear_oaxe_loss(
+                    parameters[0], parameters[1], target, **options
+                )
             else:
                 value = oaxe.oaxe_loss(F.linear(*parameters), target, **options)
             value.backward()  # type: ignore[no-untyped-call]

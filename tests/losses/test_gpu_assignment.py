@@ -27,16 +27,16 @@ def check_exact(cost: Tensor, mask: Tensor) -> float:
     """
     n = cost.shape[1]
     column = oaxe.linear_assignment(cost.cuda(), mask.cuda()).cpu()
-    place = torch.arange(n)
-    assert torch.equal(column.sort(dim=1).values, place.expand_as(column))
-    assert (column == place)[~mask].all()
+    position = torch.arange(n)
+    assert torch.equal(column.sort(dim=1).values, position.expand_as(column))
+    assert (column == position)[~mask].all()
     unit = 1e-14 if cost.dtype == torch.float64 else 2.0**-24
     worst = 0.0
     for costs, takes_part, ours in zip(cost.double(), mask, column, strict=True):
-        places = takes_part.nonzero().flatten()
-        inner = costs[places][:, places].numpy()
+        positions = takes_part.nonzero().flatten()
+        inner = costs[positions][:, positions].numpy()
         best = inner[linear_sum_assignment(inner)].sum()
-        excess = float(costs[places, ours[places]].sum()) - best
+        excess = float(costs[positions, ours[positions]].sum()) - best
         allowed = unit * n * np.abs(inner).max(initial=0)
         assert excess <= allowed
         worst = max(worst, excess / max(allowed, 1e-300))
@@ -44,7 +44,7 @@ def check_exact(cost: Tensor, mask: Tensor) -> float:
 
 
 def random_masks(rng: np.random.Generator, batch: int, n: int, turn: int) -> Tensor:
-    """By turns: all places, prefixes, any."""
+    """By turns: all positions, prefixes, any."""
     if turn % 3 == 0:
         return torch.ones(batch, n, dtype=torch.bool)
     if turn % 3 == 1:

@@ -69,11 +69,11 @@ def run(folder: Path, name: str, **changes: dict[str, object]) -> float:
     return 100 * sum(map(str.__eq__, found, targets)) / len(targets)
 
 
-def test_one_word_after_the_other(task: Path) -> None:
+def test_autoregressive_model_learns(task: Path) -> None:
     assert run(task, "at", model={"kind": "at"}, train={"steps": 500}) >= 95
 
 
-def test_all_words_at_once(task: Path) -> None:
+def test_one_pass_model_learns_with_xe_then_oaxe(task: Path) -> None:
     """XE first; then OaXE, which must not lose what XE has learned, from XE's weights."""
     assert run(task, "xe", train={"steps": 450}) >= 90
     oaxe = run(
@@ -87,6 +87,6 @@ def test_all_words_at_once(task: Path) -> None:
 
 
 @pytest.mark.parametrize("task", ["copy"], indirect=True)
-def test_all_words_at_once_with_axe(task: Path) -> None:
+def test_one_pass_model_learns_with_axe(task: Path) -> None:
     """From random weights. On reverse and sort, AXE of delta 1 settles for words left out."""
     assert run(task, "axe", loss={"name": "axe"}, train={"steps": 150}) >= 95

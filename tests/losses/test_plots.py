@@ -13,7 +13,7 @@ BLANK = WORDS.index("ε")
 
 
 def pizza() -> tuple[Tensor, Tensor]:
-    """A model that says "this afternoon I ate pizza" where the target has another order.
+    """A model that predicts "this afternoon I ate pizza" where the target has another order.
 
     Returns logits ``(5, vocab)`` and target ``(5,)``.
     """
@@ -31,16 +31,16 @@ def ids(sentence: str) -> Tensor:
     return torch.tensor([WORDS.index(word) for word in sentence.split()])
 
 
-def test_pizza_alignments_are_the_paper_s() -> None:
+def test_alignments_of_the_example_in_the_paper() -> None:
     logits, target = pizza()
     cells = alignment_cells(logits, target, blank=BLANK)
     assert cells["XE"][1] == [(i, i) for i in range(5)]
-    # "this afternoon I ate pizza": each place takes its own word
+    # "this afternoon I ate pizza": each position takes its own word
     order = [int(target[column]) for _, column in cells["OaXE"][1]]
     assert order == ids("this afternoon I ate pizza").tolist()
     # monotone: "I ate pizza" is recovered, "this afternoon" is not
     assert {(2, 0), (3, 1), (4, 2)} <= set(cells["AXE"][1])
-    assert {(0, 5), (1, 5)} <= set(cells["AXE"][1])  # places 1 and 2 are left blank
+    assert {(0, 5), (1, 5)} <= set(cells["AXE"][1])  # positions 1 and 2 are left blank
     assert cells["OaXE"][0] < cells["AXE"][0] < cells["XE"][0]
 
 
@@ -67,11 +67,11 @@ def test_draws_on_given_axes_and_long_sentences() -> None:
     assert drawn is figure
 
 
-def test_clear_error_for_a_batch() -> None:
+def test_rejects_a_batch() -> None:
     with pytest.raises(ValueError, match="one sentence"):
         oaxe.plot_alignment(torch.zeros(1, 3, 4), torch.zeros(1, 3, dtype=torch.long))
 
 
-def test_clear_error_for_padding() -> None:
+def test_rejects_padding() -> None:
     with pytest.raises(ValueError, match="no padding"):
         oaxe.plot_alignment(torch.zeros(2, 4), torch.tensor([1, -100]))

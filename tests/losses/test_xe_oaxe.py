@@ -88,7 +88,7 @@ def test_oaxe_is_the_best_permutation(
     mask = target != ignore_index
     divisor = mask.sum() if weight is None else weight[target[mask]].sum()
     for reduction in ("sum", "mean", "none"):
-        ours = oaxe.oaxe_loss(logits, target, reduction=reduction, **options)  # type: ignore[arg-type]
+        ours: Tensor = oaxe.oaxe_loss(logits, target, reduction=reduction, **options)
         if reduction == "none":
             assert ours.shape == target.shape
             assert (ours[~mask] == 0).all()
@@ -272,7 +272,7 @@ def test_strided_logits() -> None:
     torch.testing.assert_close(oaxe.oaxe_loss(strided, target), expected)
 
 
-def test_logits_that_are_not_finite_are_named() -> None:
+def test_names_batch_rows_that_are_not_finite() -> None:
     logits, target = sentences("none", -100)
     logits[2] = torch.nan
     with pytest.raises(ValueError, match=r"batch rows: 2"):
@@ -300,11 +300,11 @@ GOOD = (torch.zeros(2, 3, VOCAB), torch.zeros(2, 3, dtype=torch.long))
         (GOOD[0], GOOD[1], {"weight": torch.ones(7).long()}, "floating point weight"),
     ],
 )
-def test_clear_errors(
-    logits: Tensor, target: Tensor, options: dict[str, object], message: str
+def test_rejects_wrong_arguments(
+    logits: Tensor, target: Tensor, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        oaxe.oaxe_loss(logits, target, **options)  # type: ignore[arg-type]
+        oaxe.oaxe_loss(logits, target, **options)
 
 
 def test_learns_one_of_several_orders_where_xe_repeats_words() -> None:

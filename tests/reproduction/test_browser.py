@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from oaxe.evaluation.evaluate import Options, evaluate
-from oaxe.evaluation.gold import Gold
 from oaxe.evaluation.page import report_page
+from oaxe.evaluation.references import References
 from reproduction.synthetic.demo_page import write_page
-from tests.evaluation.test_evaluate import write
+from tests.evaluation.samples import write
 from tests.reproduction.synthetic.test_demo_page import (
     failed_result,
     full_result,
@@ -107,7 +107,9 @@ def test_evaluation(systems: int, width: int, tmp_path: Path) -> None:
     rng = random.Random(1)
     words = ["<b>bold</b>", "Donaudampfschifffahrtsgesellschaftskapitän" * 2, "a", "dog", "&amp;"]
     lines = [" ".join(rng.choices(words, k=rng.randint(1, 60))) for _ in range(30)]
-    gold = Gold([[line, line[::-1]] for line in lines], lines, "de", [write(tmp_path / "r", lines)])
+    gold = References(
+        [[line, line[::-1]] for line in lines], lines, "de", [write(tmp_path / "r", lines)]
+    )
     hypotheses = []
     for number in range(systems):
         said = [" ".join(rng.choices(words, k=rng.randint(0, 40))) for _ in lines]

@@ -1,4 +1,4 @@
-"""Lines at a terminal, and in a file."""
+"""Lines are wrapped at a terminal, and stay whole in a file."""
 
 import io
 
@@ -7,7 +7,7 @@ from rich.table import Table
 
 from oaxe.support.console import new_console
 
-LINE = "the finished model is in " + "a folder with a long name, " * 9 + "at last"
+LINE = "the finished model is in " + "a folder with a long name, " * 9 + "and a name"
 
 
 def printed(*things: object) -> list[str]:
@@ -29,11 +29,11 @@ def test_a_line_in_a_file_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_terminal_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then assumes a terminal
     assert len(printed(LINE)) > 1
 
 
-def test_a_table_in_a_file_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_in_a_file_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     table = Table("name", "what it is")
     table.add_row("long", LINE)

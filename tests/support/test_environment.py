@@ -1,4 +1,4 @@
-"""Where figures come from."""
+"""The environment that is stored with results."""
 
 import pytest
 

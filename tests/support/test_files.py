@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and things that are no files."""
+"""Files that are complete or absent, and paths that are no files."""
 
 import os
 import threading
@@ -10,7 +10,9 @@ import pytest
 from oaxe.support.files import write_whole
 
 
-def test_the_old_content_or_the_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_leaves_the_old_content_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "file"
     write_whole(path, "old")
 
@@ -27,7 +29,7 @@ def test_the_old_content_or_the_new(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert path.read_text() == "new"
 
 
-def test_of_a_link_what_it_points_to_is_written(tmp_path: Path) -> None:
+def test_the_target_of_a_link_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     link, real = tmp_path / "link", tmp_path / "folder/real"
     link.symlink_to(real)

@@ -1,4 +1,4 @@
-"""Processes that wait for each other."""
+"""Jobs in processes, with needs, kills and logs."""
 
 import io
 import os
@@ -50,7 +50,7 @@ def die(console: Console) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_killed_process_is_named(tmp_path: Path) -> None:
+def test_a_killed_job_is_named(tmp_path: Path) -> None:
     jobs = [
         Job("a", partial(write_line, tmp_path / "order", "a"), tmp_path / "a.txt"),
         Job("killed", die, tmp_path / "killed.txt", frozenset({"a"})),
@@ -62,7 +62,7 @@ def test_a_killed_process_is_named(tmp_path: Path) -> None:
     assert failed["later"] == "not begun"
 
 
-def test_threads_do_not_depend_on_what_is_left(tmp_path: Path) -> None:
+def test_threads_do_not_depend_on_the_number_of_jobs(tmp_path: Path) -> None:
     cores = os.cpu_count() or 1
     for per_device, threads in ((1, cores), (cores, 1)):
         path = tmp_path / str(per_device)
@@ -71,7 +71,7 @@ def test_threads_do_not_depend_on_what_is_left(tmp_path: Path) -> None:
         assert path.read_text() == str(threads)
 
 
-def test_a_full_disk_has_no_room_for_logs(tmp_path: Path) -> None:
+def test_full_disk_for_logs_is_explained(tmp_path: Path) -> None:
     path, full = tmp_path / "order", Path("/dev/full")
     jobs = [
         Job("a", partial(write_line, path, "a"), full),

@@ -83,7 +83,7 @@ def test_every_sentence_once_within_the_limits(
         assert len(update) % world_size == 0 or len(update) == sentences
 
 
-def test_updates_are_alike_and_batches_are_full() -> None:
+def test_updates_have_equal_sizes_and_batches_are_full() -> None:
     corpus = random_corpus(20_000)
     source, target = corpus.source_lengths, corpus.target_lengths
     plan = plan_epoch(source, target, max_tokens=1000, update_tokens=8000, seed=1, epoch=0)
@@ -125,7 +125,7 @@ def test_an_update_has_the_same_sentences_for_any_number_of_ranks() -> None:
     assert len(one) > 10
 
 
-def test_seed_and_epoch_decide_and_nothing_else() -> None:
+def test_plan_depends_on_seed_and_epoch_alone() -> None:
     corpus = random_corpus(300)
 
     def plan(seed: int, epoch: int) -> list[list[int]]:
@@ -201,7 +201,7 @@ def test_ranks_together_see_every_sentence_once_an_epoch(world_size: int) -> Non
     assert [u.n_target_tokens for u in epoch] == np.sum(totals, axis=0).tolist()
 
 
-def test_starting_anywhere_continues_the_same_stream() -> None:
+def test_resumes_at_any_update() -> None:
     corpus = random_corpus(100)
     with loader(corpus) as updates:
         whole = list(islice(updates, 12))
@@ -243,7 +243,7 @@ def test_close_stops_the_thread_in_any_state() -> None:
     assert threading.active_count() == before
 
 
-def test_clear_errors() -> None:
+def test_rejects_impossible_options() -> None:
     corpus = random_corpus(10)
     with loader(corpus, max_tokens=5) as updates, pytest.raises(UserError, match="max_tokens=5"):
         next(updates)

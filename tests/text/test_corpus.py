@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from oaxe.support.errors import UserError
-from oaxe.text.corpus import Corpus, Sentences, read_manifest
+from oaxe.text.corpus import Corpus, Sentences, load_subwords
+from oaxe.text.manifest import read_manifest
 from oaxe.text.prepare import prepare
 from oaxe.text.subwords import Subwords
 
@@ -33,9 +34,9 @@ def folder(tmp_path: Path) -> Path:
     return out
 
 
-def test_sentences_are_what_the_subwords_say(folder: Path) -> None:
+def test_sentences_are_the_token_ids_of_their_lines(folder: Path) -> None:
     corpus = Corpus.open(folder, "train")
-    subwords = Subwords.load(folder / "subwords.model")
+    subwords = load_subwords(folder)
     assert len(corpus) == 60
     for i, (source, target) in enumerate(
         zip(subwords.encode(SOURCES), subwords.encode(TARGETS), strict=True)
@@ -47,7 +48,7 @@ def test_sentences_are_what_the_subwords_say(folder: Path) -> None:
         corpus.source(60)
 
 
-def test_the_text_of_valid_is_the_text_that_was_given(folder: Path) -> None:
+def test_valid_keeps_its_text(folder: Path) -> None:
     corpus = Corpus.open(folder, "valid")
     assert corpus.sources_text == SOURCES[:9]
     assert corpus.targets_text == TARGETS[:9]
@@ -64,14 +65,14 @@ def test_arrays_are_mapped_and_cannot_be_written(folder: Path) -> None:
 
 
 def test_one_flipped_bit_is_found_in_every_file(folder: Path) -> None:
-    names = [name for name in read_manifest(folder).files if name.startswith("valid")]
-    assert len(names) == 6
+    names = [name for name in read_manifest(folder).files if not name.startswith("train")]
+    assert len(names) == 7
     for name in names:
         path = folder / name
         good = path.read_bytes()
-        for place in {0, len(good) // 2, len(good) - 1}:
+        for position in {0, len(good) // 2, len(good) - 1}:
             bad = bytearray(good)
-            bad[place] ^= 4
+            bad[position] ^= 4
             path.write_bytes(bad)
             with pytest.raises(UserError, match=f"{name} is damaged"):
                 Corpus.open(folder, "valid")
@@ -85,6 +86,22 @@ def test_one_flipped_bit_is_found_in_every_file(folder: Path) -> None:
     Corpus.open(folder, "valid")
 
 
+def test_foreign_subwords_are_refused(folder: Path) -> None:
+    """Of the same size in bytes and pieces: the checksum alone tells them apart."""
+    own = load_subwords(folder)
+    swapped = own.model.replace(b"y1", b"??").replace(b"y2", b"y1").replace(b"??", b"y2")
+    assert len(swapped) == len(own.model)
+    assert swapped != own.model
+    (folder / "subwords.model").write_bytes(swapped)
+    assert Subwords.load(folder / "subwords.model").vocab_size == own.vocab_size
+    message = r"subwords\.model is damaged: .* instead of .*; run 'oaxe prepare' again"
+    with pytest.raises(UserError, match=message):
+        load_subwords(folder)
+    for split in ("train", "valid"):
+        with pytest.raises(UserError, match=message):
+            Corpus.open(folder, split)
+
+
 def test_counts_must_agree_with_the_manifest(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["splits"]["train"]["pairs"] += 1
@@ -93,7 +110,7 @@ def test_counts_must_agree_with_the_manifest(folder: Path) -> None:
         Corpus.open(folder, "train")
 
 
-def test_errors_say_what_to_do(folder: Path) -> None:
+def test_missing_splits_and_folders_are_named(folder: Path) -> None:
     with pytest.raises(UserError, match=r"no split 'test', only train, valid.*oaxe prepare"):
         Corpus.open(folder, "test")
     with pytest.raises(UserError, match=r"is no folder with a manifest\.json.*oaxe prepare"):
@@ -103,7 +120,7 @@ def test_errors_say_what_to_do(folder: Path) -> None:
         Corpus.open(folder, "train")
 
 
-def test_a_corpus_in_memory() -> None:
+def test_corpus_in_memory() -> None:
     side = Sentences(np.arange(7, 12), np.array([0, 2, 5]))
     corpus = Corpus(side, side)
     assert len(corpus) == 2

@@ -1,4 +1,4 @@
-"""Data sets by name, from folders and from a server that is not always kind."""
+"""Data sets by name, from folders and from a server with faults."""
 
 import errno
 import hashlib
@@ -26,8 +26,7 @@ from oaxe.support.errors import UserError
 from oaxe.text.datasets import download as download_module
 from oaxe.text.datasets.archives import join_archives
 from oaxe.text.datasets.catalogue import CATALOGUE, Archive, Entry, find
-from oaxe.text.datasets.checksums import read_sums
-from oaxe.text.datasets.dataset import dataset
+from oaxe.text.datasets.dataset import dataset, read_sums
 from oaxe.text.datasets.download import download
 from oaxe.text.manifest import read_manifest
 
@@ -103,7 +102,7 @@ def fetch(server: Server, path: Path, expected: str | None = None) -> None:
 
 
 @pytest.mark.parametrize("lengths", [True, False])
-def test_a_whole_file(server: Server, tmp_path: Path, lengths: bool) -> None:
+def test_download_of_a_whole_file(server: Server, tmp_path: Path, lengths: bool) -> None:
     server.files["/file"], server.lengths = CONTENT, lengths
     fetch(server, tmp_path / "a", hashlib.sha256(CONTENT).hexdigest())
     assert (tmp_path / "a").read_bytes() == CONTENT
@@ -118,7 +117,7 @@ def test_a_connection_that_breaks_is_resumed(server: Server, tmp_path: Path) -> 
     assert server.asked == [None, "bytes=1000-", "bytes=1000-", "bytes=201000-"]
 
 
-def test_a_second_call_goes_on(server: Server, tmp_path: Path) -> None:
+def test_a_second_call_resumes(server: Server, tmp_path: Path) -> None:
     server.files["/file"], server.cut_after = CONTENT, [5_000, 0, 0, 0, 0]
     with pytest.raises(UserError, match=r"in 5 tries: the connection was cut.*5,000 bytes"):
         fetch(server, tmp_path / "a")
@@ -129,7 +128,7 @@ def test_a_second_call_goes_on(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tags", [True, False])
-def test_a_part_of_another_file(server: Server, tmp_path: Path, tags: bool) -> None:
+def test_a_part_of_another_version_is_replaced(server: Server, tmp_path: Path, tags: bool) -> None:
     server.files["/file"], server.cut_after, server.tags = CONTENT, [5_000, 0, 0, 0, 0], tags
     with pytest.raises(UserError, match="in 5 tries"):
         fetch(server, tmp_path / "a")
@@ -141,7 +140,7 @@ def test_a_part_of_another_file(server: Server, tmp_path: Path, tags: bool) -> N
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_rest_whose_length_is_known_by_its_place(server: Server, tmp_path: Path) -> None:
+def test_total_length_from_content_range(server: Server, tmp_path: Path) -> None:
     server.files["/file"], server.lengths, server.cut_after = CONTENT, False, [2_000]
     (tmp_path / "a.part").write_bytes(CONTENT[:1_000])
     fetch(server, tmp_path / "a")
@@ -149,7 +148,7 @@ def test_a_rest_whose_length_is_known_by_its_place(server: Server, tmp_path: Pat
     assert server.asked == ["bytes=1000-", "bytes=3000-"]
 
 
-def test_progress_gives_new_patience(server: Server, tmp_path: Path) -> None:
+def test_new_bytes_reset_the_count_of_tries(server: Server, tmp_path: Path) -> None:
     server.files["/file"], server.cut_after = CONTENT, [1000] * 20
     fetch(server, tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == CONTENT
@@ -162,7 +161,7 @@ def test_a_server_without_ranges_starts_again(server: Server, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("left", [CONTENT, CONTENT + b"more"])
-def test_a_part_that_needs_no_more(server: Server, tmp_path: Path, left: bytes) -> None:
+def test_a_part_that_is_complete_or_too_long(server: Server, tmp_path: Path, left: bytes) -> None:
     server.files["/file"] = CONTENT
     (tmp_path / "a.part").write_bytes(left)
     fetch(server, tmp_path / "a")
@@ -178,7 +177,7 @@ def test_a_wrong_checksum_is_refused_and_kept_aside(server: Server, tmp_path: Pa
     assert (tmp_path / "a.refused").read_bytes() == CONTENT
 
 
-def test_errors_of_the_server(server: Server, tmp_path: Path) -> None:
+def test_server_errors_are_final_or_retried(server: Server, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot be had: 404 Not Found.*as .*/a$"):
         fetch(server, tmp_path / "a")
     assert len(server.asked) == 1  # no use in asking again
@@ -187,14 +186,14 @@ def test_errors_of_the_server(server: Server, tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == CONTENT
 
 
-def test_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download_module, "SECONDS", 0.001)
-    with pytest.raises(UserError, match=r"could not be fetched in 5 tries: .*refused"):
+    with pytest.raises(UserError, match=r"could not be downloaded in 5 tries: .*refused"):
         download("http://127.0.0.1:9/file", tmp_path / "a", None, Console(quiet=True))
     assert os.listdir(tmp_path) == []
 
 
-def test_a_full_disk(server: Server, tmp_path: Path) -> None:
+def test_full_disk_while_downloading(server: Server, tmp_path: Path) -> None:
     server.files["/file"] = CONTENT
     (tmp_path / "a.part").symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"could not write .*a.part: No space left on device"):
@@ -230,7 +229,6 @@ def small(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> En
     entry = replace(
         CATALOGUE["wmt16-en-ro"],
         languages=("en", "xx"),
-        splits={s: (f"{s}.en", f"{s}.xx") for s in ("train", "valid", "test")},
         archives=(
             Archive(f"{server.address}/a.tgz", ("a.en", "a.xx")),
             Archive(f"{server.address}/b.zip", ("b.en", "b.xx")),
@@ -245,7 +243,7 @@ def small(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> En
     return entry
 
 
-def test_a_data_set_from_the_network(server: Server, small: Entry, tmp_path: Path) -> None:
+def test_data_set_is_downloaded_and_recorded(server: Server, small: Entry, tmp_path: Path) -> None:
     found = dataset("small-en-xx", tmp_path / "sets")
     here = tmp_path / "sets/small-en-xx"
     assert found.train == (here / "train.en", here / "train.xx")
@@ -270,7 +268,7 @@ def test_a_data_set_from_the_network(server: Server, small: Entry, tmp_path: Pat
         dataset("small-en-xx", tmp_path / "sets")
 
 
-def test_what_came_first_is_kept_to(server: Server, small: Entry, tmp_path: Path) -> None:
+def test_a_changed_archive_is_refused(server: Server, small: Entry, tmp_path: Path) -> None:
     dataset("small-en-xx", tmp_path)
     here = tmp_path / "small-en-xx"
     for name in ("train.en", "archives/a.tgz"):
@@ -282,9 +280,7 @@ def test_what_came_first_is_kept_to(server: Server, small: Entry, tmp_path: Path
     assert not (here / "train.en").exists()
 
 
-def test_a_damaged_first_download_is_no_dead_end(
-    server: Server, small: Entry, tmp_path: Path
-) -> None:
+def test_a_damaged_first_download_is_replaced(server: Server, small: Entry, tmp_path: Path) -> None:
     server.once["/a.tgz"] = server.files["/a.tgz"][:150]  # all that its length promises
     with pytest.raises(UserError, match=r"a.tgz is damaged.*kept as a.tgz.refused"):
         dataset("small-en-xx", tmp_path)
@@ -306,7 +302,7 @@ def test_a_damaged_first_download_is_no_dead_end(
     ],
     ids=["unequal", "one side", "no archive", "cut off"],  # bytes have the time of day in them
 )
-def test_archives_that_cannot_be_used(content: bytes, message: str, tmp_path: Path) -> None:
+def test_unusable_archives_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.tgz").write_bytes(content)
     outputs = tmp_path / "train.en", tmp_path / "train.xx"
     with pytest.raises(UserError, match=message):
@@ -314,7 +310,7 @@ def test_archives_that_cannot_be_used(content: bytes, message: str, tmp_path: Pa
     assert not any(path.exists() for path in outputs)
 
 
-def test_lists_of_checksums(tmp_path: Path) -> None:
+def test_reads_sha256sums(tmp_path: Path) -> None:
     (tmp_path / "SHA256SUMS").write_text("12ab  a b\n\n34cd *./c\r\n")
     assert read_sums(tmp_path) == {"a b": "12ab", "c": "34cd"}
     (tmp_path / "SHA256SUMS").write_text("12ab  a\n\n34cd\n")
@@ -325,7 +321,7 @@ def test_lists_of_checksums(tmp_path: Path) -> None:
         read_sums(tmp_path)
 
 
-def test_a_full_disk_while_putting_together(small: Entry, tmp_path: Path) -> None:
+def test_full_disk_while_joining_archives(small: Entry, tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     failing = mock.patch("oaxe.text.datasets.archives.copy_lines", mock.Mock(side_effect=full))
     with failing, pytest.raises(UserError, match=r"No space left.*with room"):
@@ -333,23 +329,25 @@ def test_a_full_disk_while_putting_together(small: Entry, tmp_path: Path) -> Non
     assert dataset("small-en-xx", tmp_path).train
 
 
-def test_sacrebleu_fails(small: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_of_sacrebleu_is_explained(
+    small: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leaves = mock.Mock(side_effect=SystemExit(1))
     monkeypatch.setattr("sacrebleu.utils.get_source_file", leaves)
     with pytest.raises(UserError, match=r"could not get the test set wmt16/dev.*valid.en"):
         dataset("small-en-xx", tmp_path)
 
 
-def test_the_catalogue() -> None:
+def test_catalogue_is_consistent() -> None:
     from sacrebleu.utils import get_langpairs_for_testset
 
     count = 0
     for name, entry in CATALOGUE.items():
         assert find(name) == (name, False)
         assert name.endswith("-".join(entry.languages))
-        assert {*entry.splits} <= {"train", "valid", "test"}
-        assert "test" in entry.splits
-        for files in entry.splits.values():
+        assert {*entry.files} <= {"train", "valid", "test"}
+        assert "test" in entry.files
+        for files in entry.files.values():
             assert [f.rsplit(".")[-1] for f in files] == list(entry.languages)
         for test_set in entry.test_sets.values():
             assert "-".join(entry.languages) in get_langpairs_for_testset(test_set)
@@ -367,7 +365,7 @@ def test_the_catalogue() -> None:
     }
 
 
-def test_the_command_line(tmp_path: Path) -> None:
+def test_data_commands(tmp_path: Path) -> None:
     run = CliRunner().invoke
     listed = run(app, ["data", "list"])
     assert listed.exit_code == 0
@@ -399,7 +397,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert "its list says" in str(changed.exception)
 
 
-def test_references_belong_to_one_direction(tmp_path: Path) -> None:
+def test_more_references_are_for_one_direction(tmp_path: Path) -> None:
     here = tmp_path / "ott2018-en-de"
     here.mkdir()
     references = [here / f"ref{number}.de" for number in range(11)]
@@ -416,7 +414,7 @@ def test_references_belong_to_one_direction(tmp_path: Path) -> None:
     assert turned.others == ()
 
 
-def test_what_must_be_got_by_hand(tmp_path: Path) -> None:
+def test_missing_files_are_named_with_instructions(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train.ja and train.en.*ask for ASPEC-JE.*OAXE_DATA"):
         dataset("wat17-en-ja", tmp_path)
     with pytest.raises(UserError, match=r"multi30k-en-de/train.en and train.de.*put the files"):

@@ -89,7 +89,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path, files: dict[str, An
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
 
 
-def test_chunks_change_nothing(
+def test_result_does_not_depend_on_chunks(
     tmp_path: Path, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = files | {"deduplicate": True, "max_ratio": 2, "max_length": 16}
@@ -157,9 +157,7 @@ def test_a_finished_folder_is_left_alone(tmp_path: Path, files: dict[str, Any]) 
     assert prepare(out, **files, overwrite=True) != first
 
 
-def test_a_damaged_finished_folder_is_not_called_done(
-    tmp_path: Path, files: dict[str, Any]
-) -> None:
+def test_a_damaged_finished_folder_is_refused(tmp_path: Path, files: dict[str, Any]) -> None:
     prepare(tmp_path / "out", **files)
     (tmp_path / "out/train.target.offsets.npy").unlink()
     with pytest.raises(UserError, match=r"train\.target\.offsets\.npy is missing"):
@@ -191,14 +189,14 @@ def test_an_interrupted_run_does_not_look_finished(
     assert sorted(p.name for p in out.iterdir()) == sorted([*whole.files, "manifest.json"])
 
 
-def test_killed_between_the_old_folder_and_the_new_one(
+def test_killed_while_replacing_a_folder(
     tmp_path: Path, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then an error in the text: what is half there is still known as ours, and replaced."""
     out = tmp_path / "out"
     before = prepare(out, **files)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "write_manifest", mock.Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(module, "write_json", mock.Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             prepare(out, **files, deduplicate=True, overwrite=True)
     with pytest.raises(UserError, match="not finished"):
@@ -208,7 +206,7 @@ def test_killed_between_the_old_folder_and_the_new_one(
     assert prepare(out, **files) == before
 
 
-def test_an_existing_subword_model_is_used_as_it_is(tmp_path: Path, files: dict[str, Any]) -> None:
+def test_an_existing_subword_model_is_used_unchanged(tmp_path: Path, files: dict[str, Any]) -> None:
     first = prepare(tmp_path / "raw", **files)
     model = tmp_path / "raw/subwords.model"
     files["train"] = (files["train"][0], write(tmp_path / "distilled", ["haus"] * 300))
@@ -315,7 +313,7 @@ def test_unusable_files_are_named(
     assert not (tmp_path / "out/manifest.json").exists()
 
 
-def test_all_impossible_options_at_once(tmp_path: Path, files: dict[str, Any]) -> None:
+def test_rejects_all_impossible_options_at_once(tmp_path: Path, files: dict[str, Any]) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"is a file.*size is 7.*limit is 0.*ratio limit is 0\.5"):
         prepare(tmp_path / "file", **files | {"vocab_size": 7}, max_length=0, max_ratio=0.5)
@@ -337,7 +335,7 @@ def test_inputs_are_never_overwritten(tmp_path: Path, files: dict[str, Any]) -> 
         {"manifest.json": '{"name": "a web page"}'},
     ],
 )
-def test_the_files_of_others_are_never_overwritten(
+def test_foreign_files_are_never_overwritten(
     tmp_path: Path, files: dict[str, Any], foreign: dict[str, str], overwrite: bool
 ) -> None:
     out = tmp_path / "out"
@@ -350,7 +348,7 @@ def test_the_files_of_others_are_never_overwritten(
     assert {path.name: path.read_text() for path in out.iterdir()} == foreign
 
 
-def test_other_files_in_the_folder_do_no_harm(tmp_path: Path, files: dict[str, Any]) -> None:
+def test_unrelated_files_in_the_folder_stay(tmp_path: Path, files: dict[str, Any]) -> None:
     whole = prepare(tmp_path, **files)  # where its inputs are
     (tmp_path / ".unfinished").mkdir()  # killed as it tidied up
     assert prepare(tmp_path, **files) == whole
@@ -364,7 +362,7 @@ def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
     assert chunk.sources == ["one\u2028two", "three\x0bfour", "", "last"]
 
 
-def test_what_windows_writes(tmp_path: Path) -> None:
+def test_byte_order_mark_and_crlf(tmp_path: Path) -> None:
     """A byte order mark is no text, in front; ends of lines have two bytes."""
     (tmp_path / "a").write_bytes("\ufeffone\r\n\ufefftwo\r\n".encode())
     assert lines.read_lines(tmp_path / "a") == ["one", "\ufefftwo"]
@@ -382,7 +380,7 @@ def test_what_windows_writes(tmp_path: Path) -> None:
         (("aa", "bb"), ("dev-bb.txt", "aa.txt"), "--valid .* swapped"),
     ],
 )
-def test_languages_and_the_names_of_files(
+def test_rejects_invalid_codes_and_swapped_files(
     languages: tuple[str, str], names: tuple[str, str], message: str,
     tmp_path: Path, files: dict[str, Any],
 ) -> None:  # fmt: skip
@@ -395,7 +393,7 @@ def test_languages_and_the_names_of_files(
     prepare(tmp_path / "out", **files | right_way)
 
 
-def test_symbols_are_no_text_and_leave_no_trace(tmp_path: Path) -> None:
+def test_names_of_symbols_in_text_are_ordinary_characters(tmp_path: Path) -> None:
     sentences = [*text(200, 1), "< > m a s k"]
     subwords = train_subwords(sentences, tmp_path / "m", 80)
     assert [subwords.piece(i) for i in range(7)] == [*SYMBOLS]
@@ -408,7 +406,7 @@ def test_symbols_are_no_text_and_leave_no_trace(tmp_path: Path) -> None:
     assert UNK in subwords.encode(["Ж"])[0]
 
 
-def test_models_that_are_not_ours(tmp_path: Path) -> None:
+def test_rejects_foreign_subword_models(tmp_path: Path) -> None:
     from sentencepiece import SentencePieceTrainer
 
     with pytest.raises(UserError, match="cannot read the subword model"):
@@ -429,13 +427,13 @@ def test_models_that_are_not_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"format": 2}', '{"format": 1}'])
-def test_damaged_manifests(tmp_path: Path, content: str) -> None:
+def test_rejects_damaged_manifests(tmp_path: Path, content: str) -> None:
     (tmp_path / "manifest.json").write_text(content)
     with pytest.raises(UserError, match="prepare"):
         read_manifest(tmp_path)
 
 
-def test_the_summary_and_the_bar(tmp_path: Path, files: dict[str, Any]) -> None:
+def test_summary_and_progress_bar(tmp_path: Path, files: dict[str, Any]) -> None:
     plain, terminal = (
         Console(file=io.StringIO(), width=200, force_terminal=on) for on in (False, True)
     )

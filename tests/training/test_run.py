@@ -13,12 +13,10 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from benchmarks import training as bench
 from oaxe.decoding.lines import load_translator
 from oaxe.losses import annealed_weight
 from oaxe.model.transformer import SIZES
 from oaxe.support.errors import UserError
-from oaxe.text.batches import Update
 from oaxe.text.manifest import SPLITS
 from oaxe.text.prepare import prepare
 from oaxe.training.log import RunLog
@@ -220,38 +218,6 @@ def test_the_log_drops_what_will_be_said_again(tmp_path: Path) -> None:
         path.write_text("\n".join(lines) + '\n{"what": "tra')
         RunLog(tmp_path, Console(quiet=True), step=step, validated=validated).close()
         assert path.read_text() == "".join(f"{line}\n" for line in lines[:count])
-
-
-def test_bench_training_takes_turns(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both loops do the same updates, and the trainer's go on where they were."""
-    whole, bare = Trainer.one_update, bench.bare_update
-    done = []
-
-    def trainer_does(self: Trainer, update: Update) -> str:
-        done.append(("trainer", update.epoch, update.number))
-        return whole(self, update)
-
-    def bare_does(trainer: Trainer, update: Update) -> None:
-        done.append(("bare", update.epoch, update.number))
-        bare(trainer, update)
-
-    monkeypatch.setattr(Trainer, "one_update", trainer_does)
-    monkeypatch.setattr(bench, "bare_update", bare_does)
-    monkeypatch.setitem(SIZES, "tiny", SMALL)
-    path = tmp_path / "figures.json"
-    bench.run(settings_of(data, tmp_path / "run"), 12, path, Console(quiet=True))
-    assert [who for who, *_ in done] == [
-        *["trainer"] * 15, *["bare"] * 10, *["trainer"] * 7, *["bare"] * 2
-    ]  # fmt: skip
-    trained = [where for who, *where in done if who == "trainer"]
-    assert trained == sorted(trained)
-    assert [where for who, *where in done if who == "bare"] == trained[5:15] + trained[20:]
-    figures = json.loads(path.read_text())
-    share = figures["tokens_per_second"] / figures["tokens_per_second_bare"]
-    assert share == pytest.approx(figures["share_of_bare"])
-    assert 0 < figures["share_waiting_for_data"] < 1
 
 
 def test_the_length_penalty_of_validation_is_the_models_own(data: Path, tmp_path: Path) -> None:

@@ -1,24 +1,29 @@
-"""``oaxe data``: its commands."""
+"""``oaxe data``."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-data = typer.Typer(help="Data sets by name.", no_args_is_help=True)
+data = typer.Typer(help="Download data sets by name, and prepare them.", no_args_is_help=True)
 
-DatasetName = Annotated[str, typer.Argument(help="See `oaxe data list`; wmt14-de-en works too.")]
+DatasetName = Annotated[
+    str,
+    typer.Argument(
+        help="Name of a data set (`oaxe data list`); wmt14-de-en is wmt14-en-de in reverse."
+    ),
+]
 DatasetFolder = Annotated[
     Path,
     typer.Option(
-        "--folder", "--from", envvar="OAXE_DATA", help="That has data sets, or is to have them."
+        "--folder", "--from", envvar="OAXE_DATA", help="Folder that downloads are kept in."
     ),
 ]
 
 
 @data.command("list")
 def list_datasets() -> None:
-    """Print the names of all data sets, what they are and where they come from."""
+    """Print the names of all data sets, what they are and their licences."""
     from rich.table import Table
 
     from oaxe.support.console import new_console
@@ -37,9 +42,9 @@ def list_datasets() -> None:
 
 @data.command()
 def get(name: DatasetName, folder: DatasetFolder = Path("data/sets")) -> None:
-    """Download a data set, or check the one that is there, and say how to use it.
+    """Download a data set, or check the one that is there, and print the command that uses it.
 
-    The same command continues a download that was cut short.
+    The same command continues a download that was interrupted.
     """
     from oaxe.support.console import new_console
     from oaxe.text.datasets.dataset import dataset
@@ -55,7 +60,7 @@ def prepare_dataset(
     out: Annotated[Path, typer.Argument(help="Folder to make.")],
     folder: DatasetFolder = Path("data/sets"),
 ) -> None:
-    """The same, and then `oaxe prepare` with the settings that suit it."""
+    """Download a data set, and run `oaxe prepare` with settings that suit it."""
     from oaxe.support.console import new_console
     from oaxe.support.errors import UserError
     from oaxe.text.datasets.dataset import dataset

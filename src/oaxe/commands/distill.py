@@ -12,28 +12,51 @@ from oaxe.support.errors import EXIT_INTERRUPTED
 def distill(
     out: Annotated[Path, typer.Option(help="Folder to make.", file_okay=False)],
     teacher: Annotated[
-        str, typer.Option(help="An autoregressive run, checkpoint of it, model or hub name.")
+        str,
+        typer.Option(
+            metavar="MODEL",
+            help="Autoregressive model: folder of a run, checkpoint or saved model, or a hub name.",
+        ),
     ],
-    source: Annotated[Path | None, typer.Option(help="Training source: plain, .gz or .xz.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Training source, one sentence a line: plain, .gz or .xz. Default: --data.",
+        ),
+    ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Or: prepared folder, whose training source is taken.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Prepared folder whose training source is translated. Default: --source.",
+        ),
     ] = None,
     valid: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="SOURCE REFERENCE", help="Measure the teacher's BLEU on this first."),
+        typer.Option(
+            metavar="SOURCE REFERENCE",
+            help="Two files; the BLEU of the teacher on them is measured first. Default: none.",
+        ),
     ] = None,
-    beam: Annotated[int, typer.Option(min=1, help="Beam width.")] = 5,
-    length_penalty: Annotated[float, typer.Option(help="Exponent of the length.")] = 1.0,
+    beam: Annotated[int, typer.Option(min=1, help="Beam width; 1 is greedy search.")] = 5,
+    length_penalty: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Hypotheses are ranked by log-probability over length to this power.",
+        ),
+    ] = 1.0,
     batch_tokens: BatchTokens = 16_384,
     processes: Annotated[
-        int, typer.Option(min=1, help="Processes that share a device, if it has room.")
+        int, typer.Option(min=1, help="Number of processes that share a device, memory permitting.")
     ] = 1,
     device: Device = None,
     bf16: Bf16 = False,
 ) -> None:
-    """Let a teacher translate the training text; the same command continues what was stopped.
+    """Translate the training source with a teacher. The same command continues after a stop.
 
-    On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe.cli distill ...
+    On several GPUs or machines: torchrun --nproc-per-node 8 -m oaxe distill ...
     """
     from oaxe.support.console import new_console
 

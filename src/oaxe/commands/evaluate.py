@@ -5,111 +5,154 @@ from typing import Annotated, Literal
 
 import typer
 
-from oaxe.commands.options import BatchTokens, Beam, Bf16, Device, LengthCandidates, LengthPenalty
+from oaxe.commands.options import Decoding, with_decoding
 
 
+@with_decoding
 def evaluate(
+    decoding: Decoding,
     hyp: Annotated[
         list[str] | None,
-        typer.Option(metavar="[NAME=]FILE", help="Translations, a line each. Again for more."),
+        typer.Option(
+            metavar="[NAME=]FILE", help="Translations to score, one a line. Can be repeated."
+        ),
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(metavar="[NAME=]MODEL", help="A model that translates now. Again for more."),
+        typer.Option(
+            metavar="[NAME=]MODEL", help="A model that translates the source now. Can be repeated."
+        ),
     ] = None,
     ref: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="References, a line each. Again for more."),
+        typer.Option(
+            metavar="FILE",
+            help="References, one a line. Repeat it for several references of each sentence.",
+        ),
     ] = None,
     multiref: Annotated[
-        Path | None, typer.Option(help='Instead: JSON lines {"src": ..., "refs": [...]}.')
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help='References as JSON lines {"src": ..., "refs": [...]}. Default: --ref or --data.',
+        ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Instead: a prepared folder.", file_okay=False)
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Prepared folder that has source and references. Default: --ref or --multiref.",
+            file_okay=False,
+        ),
     ] = None,
-    split: Annotated[str, typer.Option(help="Of --data: valid or test.")] = "test",
+    split: Annotated[
+        str, typer.Option(help="Which part of --data to evaluate on: valid or test.")
+    ] = "test",
     source: Annotated[
-        Path | None, typer.Option(help="With --ref: text for --model to translate.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --ref: the text for --model to translate, one sentence a line. "
+            "Default: none.",
+        ),
     ] = None,
     lang: Annotated[
         str | None,
-        typer.Option(help="Language of the references, such as de or zh; models know theirs."),
+        typer.Option(
+            help="Language of the references, such as de or zh. Default: as the models say."
+        ),
     ] = None,
     json: Annotated[
-        Path | None, typer.Option(help="Write all figures to this file.", dir_okay=False)
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write all results to this JSON file. Default: none.",
+            dir_okay=False,
+        ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for scores.json, report.html, NAME.hyp.txt.", file_okay=False),
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for scores.json, report.html and NAME.hyp.txt. Default: none.",
+            file_okay=False,
+        ),
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(help="System to compare with; default: the first, files before models."),
+        typer.Option(
+            metavar="NAME",
+            help="System that the others are compared with. Default: the first file, or model.",
+        ),
     ] = None,
     test: Annotated[
         Literal["ar", "bs"],
-        typer.Option(help="p-values by approximate randomisation or by paired bootstrap."),
+        typer.Option(
+            help="Significance test: approximate randomisation (ar) or paired bootstrap (bs)."
+        ),
     ] = "ar",
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Of that test; default: 10000 of ar, 1000 of bs.")
+        int | None,
+        typer.Option(
+            min=1, help="Trials of the significance test. Default: 10000 for ar, 1000 for bs."
+        ),
     ] = None,
     lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="BLEU and chrF without regard to case.")
+        bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF. Default: cased.")
     ] = False,
     lengths: Annotated[
-        str, typer.Option(help="The most words of each bucket of BLEU by length.")
+        str,
+        typer.Option(help="Upper ends of the buckets of BLEU by length, in reference words."),
     ] = "10,20,30,40,50",
     examples: Annotated[
-        int, typer.Option(min=0, help="Sentences that are shown side by side.")
+        int, typer.Option(min=0, help="Number of sentences to show side by side.")
     ] = 20,
     lm: Annotated[
-        str | None, typer.Option(help="Run of a language model (model.kind lm): fluency.")
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Language model that measures fluency; `oaxe train multi30k/lm` trains one. "
+            "Default: none.",
+        ),
     ] = None,
     speed: Annotated[
-        bool, typer.Option("--speed", help="Latency and throughput of the models.")
+        bool,
+        typer.Option(
+            "--speed", help="Measure latency and throughput of the models. Default: do not."
+        ),
     ] = False,
     speed_sentences: Annotated[
-        int, typer.Option(min=1, help="Sentences that latency is measured on.")
+        int, typer.Option(min=1, help="Number of sentences to measure latency on.")
     ] = 100,
-    length_candidates: LengthCandidates = None,
-    beam: Beam = None,
-    length_penalty: LengthPenalty = None,
-    batch_tokens: BatchTokens = 16_384,
-    device: Device = None,
-    bf16: Bf16 = False,
 ) -> None:
-    """Compare systems on a test set: BLEU, chrF, repetition, significance, and more of models."""
-    from oaxe.evaluation.decodings import notes_on_options
+    """Compare systems on a test set: BLEU, chrF, significance, repetition, and more for models."""
+    from oaxe.evaluation.bleu import parse_lengths
     from oaxe.evaluation.evaluate import Options, evaluate
-    from oaxe.evaluation.gold import read_gold
-    from oaxe.evaluation.output import make_folder, write
-    from oaxe.evaluation.scores import lengths_of
-    from oaxe.evaluation.systems import names_and_paths
-    from oaxe.evaluation.tables import show
+    from oaxe.evaluation.models import unused_options
+    from oaxe.evaluation.outputs import names_and_paths
+    from oaxe.evaluation.references import read_references
+    from oaxe.evaluation.show import make_folder, show, write
     from oaxe.support.console import new_console
+    from oaxe.support.extras import require_extra
     from oaxe.support.files import check_output
 
-    given = {
-        "length_candidates": length_candidates,
-        "beam": beam,
-        "length_penalty": length_penalty,
-    }
     options = Options(
         baseline=baseline,
         test=test,
         trials=trials or 0,
         lowercase=lowercase,
-        lengths=lengths_of(lengths),
+        lengths=parse_lengths(lengths),
         examples=examples,
         lm=lm,
         speed=speed,
         speed_sentences=speed_sentences,
-        device=device,
-        bf16=bf16,
-        batch_tokens=batch_tokens,
-        decoding={name: value for name, value in given.items() if value is not None},
+        device=decoding.device,
+        bf16=decoding.bf16,
+        batch_tokens=decoding.batch_tokens,
+        decoding=decoding.given,
+        systems=decoding.systems or (),
     )
-    gold = read_gold(
+    references = read_references(
         references=ref or (),
         multiref=multiref,
         data=data,
@@ -117,13 +160,14 @@ def evaluate(
         source=source,
         language=lang,
     )
-    check_output(json, *gold.files, *map(Path, names_and_paths(hyp or []).values()))
+    check_output(json, *references.files, *map(Path, names_and_paths(hyp or []).values()))
     if out is not None:
+        require_extra("plot", "--out")
         make_folder(out)
     console = new_console()
-    report, systems = evaluate(gold, hyp or [], model or [], options, console)
-    report["notes"] += notes_on_options(report, options.decoding)
-    write(report, systems, json, out)  # before anything that a closed pipe could stop
+    report, outputs = evaluate(references, hyp or [], model or [], options, console)
+    report["notes"] += unused_options(report, options.decoding)
+    write(report, outputs, json, out)  # before anything that a closed pipe could stop
     show(report, console)
     if out is not None:
         console.print(f"page: {out / 'report.html'}", highlight=False)

@@ -1,30 +1,152 @@
 """Options that several commands share; light enough to be imported for ``--help``."""
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-MOST_LENGTH_PENALTY = 10.0  # with more, scores are too small to be told apart
+SAVED = "Default: as the model was saved."
 
-ModelName = Annotated[
+Configuration = Annotated[
     str,
-    typer.Option(help="A run, a checkpoint of it (RUN/best/step-...), a model, a hub name."),
+    typer.Argument(
+        metavar="NAME_OR_FILE",
+        help="A configuration by name (`oaxe config list`), or the path of a YAML file.",
+    ),
 ]
-LengthCandidates = Annotated[
-    int | None, typer.Option(min=1, help="nat: lengths tried for each sentence; 1 is fastest.")
-]
-Beam = Annotated[int | None, typer.Option(min=1, help="at: beam width.")]
-LengthPenalty = Annotated[
-    float | None, typer.Option(help="A score is a sum over the length to this power.")
-]
-BatchTokens = Annotated[int, typer.Option(min=1, help="Size of a batch.")]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda; default: cuda if there is.")]
-Bf16 = Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16.")]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: --set optim.lr=1e-4"),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting of the configuration, such as optim.lr=1e-4. Can be repeated.",
+    ),
+]
+ModelName = Annotated[
+    str,
+    typer.Option(
+        help="Folder of a run, of one of its checkpoints (RUN/best/step-...) or of a saved model, "
+        "or a name on the Hugging Face hub."
+    ),
+]
+BatchTokens = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Size of a batch, in source subwords with padding, times hypotheses a sentence."
+    ),
+]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda if there is a GPU, or cpu.")
+]
+Bf16 = Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16. Default: float32.")]
+Systems = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--system",
+        metavar="MODULE",
+        help="Module with a system of your own that the model needs: a model alone never causes "
+        "an import. Can be repeated.",
+    ),
 ]
 JsonPath = Annotated[
-    Path | None, typer.Option(help="Also write the figures to this file.", dir_okay=False)
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Also write the results to this JSON file. Default: none.",
+        dir_okay=False,
+    ),
 ]
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a model decodes. Those of its options that are not given stay as it was saved.
+
+    The options that most systems share have flags of their own; ``--set`` reaches all others.
+    """
+
+    length_candidates: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Lengths tried for each sentence, for one-pass models; 1 is fastest. " + SAVED,
+        ),
+    ] = None
+    deduplicate: Annotated[
+        bool | None,
+        typer.Option(help="Collapse equal neighbouring subwords, for one-pass models. " + SAVED),
+    ] = None
+    refine_steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Passes of the decoder, for one-pass models; above 1 is mask-predict. " + SAVED,
+        ),
+    ] = None
+    beam: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Beam width, for autoregressive models; 1 is greedy search. " + SAVED
+        ),
+    ] = None
+    length_penalty: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Hypotheses are ranked by log-probability over length to this power. " + SAVED,
+        ),
+    ] = None
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change any other option of decoding, such as max_ratio=3; "
+            "`oaxe config show --system NAME` has them. Can be repeated.",
+        ),
+    ] = None
+    systems: Systems = None
+    batch_tokens: BatchTokens = 16_384
+    device: Device = None
+    bf16: Bf16 = False
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options of the system's decoding that are on the command line."""
+        from oaxe.support.config import override
+
+        flags = {
+            "length_candidates": self.length_candidates,
+            "deduplicate": self.deduplicate,
+            "refine_steps": self.refine_steps,
+            "beam": self.beam,
+            "length_penalty": self.length_penalty,
+        }
+        found = {name: value for name, value in flags.items() if value is not None}
+        for change in self.changes or ():
+            override(found, change)
+        return found
+
+
+def with_decoding(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for Typer: its parameter ``decoding`` is replaced by the fields of Decoding."""
+    own = dict(inspect.signature(command).parameters)
+    del own["decoding"]
+    shared = inspect.signature(Decoding).parameters
+
+    @wraps(command)
+    def flat(**values: Any) -> None:
+        decoding = Decoding(**{name: values.pop(name) for name in shared})
+        command(**values, decoding=decoding)
+
+    parameters = {
+        name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in (own | dict(shared)).items()
+    }
+    flat.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    flat.__annotations__ = {name: p.annotation for name, p in parameters.items()}
+    return flat

@@ -10,38 +10,62 @@ def prepare(
     out: Annotated[Path, typer.Argument(help="Folder to make.")],
     train: Annotated[
         tuple[Path, Path],
-        typer.Option(metavar="SOURCE TARGET", help="Training text: plain, .gz or .xz."),
+        typer.Option(
+            metavar="SOURCE TARGET",
+            help="Training text, two files with one sentence a line: plain, .gz or .xz.",
+        ),
     ],
     source_language: Annotated[str, typer.Option("--from", help="Source language, such as en.")],
     target_language: Annotated[str, typer.Option("--to", help="Target language, such as de.")],
     valid: Annotated[
-        tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Validation text.")
+        tuple[Path, Path] | None,
+        typer.Option(metavar="SOURCE TARGET", help="Validation text, two files. Default: none."),
     ] = None,
     test: Annotated[
-        tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Test text.")
+        tuple[Path, Path] | None,
+        typer.Option(metavar="SOURCE TARGET", help="Test text, two files. Default: none."),
     ] = None,
-    vocab_size: Annotated[int, typer.Option(min=1, help="Joint BPE vocabulary.")] = 32_000,
+    vocab_size: Annotated[
+        int, typer.Option(min=1, help="Number of subwords, shared by both languages (joint BPE).")
+    ] = 32_000,
     subwords: Annotated[
-        Path | None, typer.Option(help="Use this subword model instead of learning one.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="SentencePiece model to use. Default: one is learned from --train."
+        ),
     ] = None,
     max_length: Annotated[
-        int, typer.Option(min=1, help="Drop training pairs with more subwords on a side.")
+        int, typer.Option(min=1, help="Drop training pairs with more subwords than this on a side.")
     ] = 250,
     max_ratio: Annotated[
-        float | None, typer.Option(min=1, help="Drop training pairs of more unequal lengths.")
+        float | None,
+        typer.Option(
+            min=1,
+            help="Drop training pairs in which one side has more than this times the subwords of "
+            "the other. Default: keep all.",
+        ),
     ] = None,
     deduplicate: Annotated[
-        bool, typer.Option("--deduplicate", help="Drop training pairs that were there before.")
+        bool,
+        typer.Option("--deduplicate", help="Drop repeated training pairs. Default: keep all."),
     ] = False,
     character_coverage: Annotated[
-        float, typer.Option(help="Share of characters kept; 0.9995 suits Japanese or Chinese.")
+        float,
+        typer.Option(
+            help="Share of the characters that subwords cover; 0.9995 suits Japanese and Chinese."
+        ),
     ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of the sample that subwords are learned from.")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the sample of lines that subwords are learned from.")
+    ] = 1,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a finished folder.")
+        bool,
+        typer.Option(
+            "--overwrite", help="Replace a finished folder. Default: an error if there is one."
+        ),
     ] = False,
 ) -> None:
-    """Parallel text to subwords in a folder that `oaxe train` reads."""
+    """Turn parallel text into a folder of subwords that `oaxe train` reads."""
     from oaxe.support.console import new_console
     from oaxe.text.prepare import prepare
 

@@ -10,9 +10,7 @@ Nothing in it can run code: a system that is not part of this package must be na
 """
 
 import json
-import os
 import shutil
-import zlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,8 +20,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from oaxe.support.checksums import checksum
 from oaxe.support.config import build
 from oaxe.support.errors import UserError
+from oaxe.support.files import sync
 from oaxe.systems import System, find
 from oaxe.systems import build as new_system
 
@@ -51,8 +51,7 @@ def save_folder(
     }
     new[CONFIG].write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     for path in new.values():
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
+        sync(path)
     # Only now, with room for all of it proven, does what was here before have to go.
     (folder / CONFIG).unlink(missing_ok=True)
     for name, path in new.items():
@@ -163,8 +162,4 @@ def _download(name: str) -> Path:
 
 
 def _crc32(path: Path) -> int:
-    value = 0
-    with path.open("rb") as file:
-        while chunk := file.read(2**22):
-            value = zlib.crc32(chunk, value)
-    return value
+    return int(checksum(path).crc32, 16)

@@ -1,6 +1,8 @@
-"""How far a distillation is: a bar for people, a line now and then for log files."""
+"""The progress of a distillation: a bar on a terminal, a line now and then in a log file."""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from rich.console import Console
@@ -9,47 +11,35 @@ from rich.progress import BarColumn, Progress, TextColumn
 SECONDS_BETWEEN_LINES = 30.0
 
 
-class Display:
-    """Sentences that are done, over all processes, with their speed and the time left.
+@contextmanager
+def progress_bar(console: Console, total: int, before: int) -> Iterator[Callable[[int], int]]:
+    """A function to call with the sentences that are done, over all processes; it returns them.
 
     Args:
         total: sentences.
-        done: those that an earlier start has done; they do not count for the speed.
+        before: sentences that earlier starts have done, which do not count for the speed.
     """
+    columns = TextColumn("distilling"), BarColumn(bar_width=20), TextColumn("{task.description}")
+    started = printed = time.monotonic()
+    shown = -1
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=total)
 
-    def __init__(self, console: Console, total: int, done: int) -> None:
-        self.console, self.total, self.before = console, total, done
-        self.started = self.said = time.monotonic()
-        self._shown = -1
-        columns = (
-            TextColumn("distilling"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.description}"),
-        )
-        self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
-        self._task = self._progress.add_task("", total=total)
-
-    def __enter__(self) -> "Display":
-        self._progress.start()
-        self.show(self.before)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, done: int) -> int:
-        """Returns what it was given."""
-        if done == self._shown:
+        def show(done: int) -> int:
+            nonlocal shown, printed
+            if done == shown:
+                return done
+            shown, now = done, time.monotonic()
+            text = f"{done:,} of {total:,} sentences"
+            if (speed := (done - before) / max(now - started, 1e-9)) > 0:
+                left = timedelta(seconds=round((total - done) / speed))
+                text += f", {speed:,.1f}/s, {left} left"
+            progress.update(task, completed=done, description=text)
+            due = now - printed >= SECONDS_BETWEEN_LINES or done == total
+            if due and not console.is_terminal:
+                printed = now
+                console.print(f"distilling: {text}", highlight=False)
             return done
-        self._shown, now = done, time.monotonic()
-        speed = (done - self.before) / max(now - self.started, 1e-9)
-        figures = f"{done:,} of {self.total:,} sentences"
-        if speed > 0:
-            left = timedelta(seconds=round((self.total - done) / speed))
-            figures += f", {speed:,.1f}/s, {left} left"
-        self._progress.update(self._task, completed=done, description=figures)
-        late = now - self.said >= SECONDS_BETWEEN_LINES or done == self.total
-        if late and not self.console.is_terminal:
-            self.said = now
-            self.console.print(f"distilling: {figures}", highlight=False)
-        return done
+
+        show(before)
+        yield show

@@ -1,10 +1,9 @@
 """``oaxe distill``: sequence-level knowledge distillation (Kim and Rush, 2016).
 
-The teacher translates the training source with beam search; its translations, in which like is
-said alike, take the place of the references.
+The teacher translates the training source with beam search. Its translations vary less than the
+references, which they replace.
 """
 
-import json
 import time
 import warnings
 from collections.abc import Iterator
@@ -19,25 +18,25 @@ from rich.console import Console
 from sacrebleu import BLEU
 
 from oaxe.decoding.translator import Translator
-from oaxe.distillation.display import Display
+from oaxe.distillation.display import progress_bar
 from oaxe.distillation.folder import VALID, finish, open_folder, read_json
-from oaxe.distillation.helpers import helpers
 from oaxe.distillation.shards import Shards
+from oaxe.distillation.workers import check, workers
+from oaxe.support.checksums import checksum
 from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
-from oaxe.support.files import write_whole
+from oaxe.support.files import write_json
+from oaxe.support.locks import locked
 from oaxe.text.languages import bleu_tokenizer, check_direction, language_in_name
-from oaxe.text.lines import read_in_chunks, read_parallel
-from oaxe.text.manifest import checksum, read_manifest
+from oaxe.text.lines import Pair, read_in_chunks, read_parallel
+from oaxe.text.manifest import read_manifest
 from oaxe.text.prepare import input_checksum
 from oaxe.training.interruption import AbandonedError, Interruption
 from oaxe.training.ranks import join, leave
-from oaxe.training.run import load_translator, locked
+from oaxe.training.run import load_translator
 
 POOR = 5.0  # BLEU
-SECONDS_BETWEEN_LOOKS = 0.2  # at what the other processes have done
-
-Pair = tuple[Path, Path]
+SECONDS_BETWEEN_LOOKS = 0.2  # at the shards that other processes have done
 
 
 def distill(
@@ -57,7 +56,7 @@ def distill(
 ) -> bool:
     """Translate the source with the teacher, on all ranks; False if it was interrupted.
 
-    The same call goes on where an earlier one was stopped. The translation of a line depends on
+    The same call continues where an earlier one was stopped. The translation of a line depends on
     the lines of its shard and on ``batch_tokens`` (by rounding), but not on how many ranks,
     processes or interruptions there are.
 
@@ -65,12 +64,12 @@ def distill(
         out: folder to make, see :mod:`oaxe.distillation.folder`.
         teacher: an autoregressive model, see :func:`oaxe.decoding.lines.load_translator`.
         source: text (plain, ``.gz`` or ``.xz``), a sentence a line. Blank lines stay blank.
-        languages: of the source and of what to make of it; default: as the names of files say.
+        languages: of source and target; default: those in the names of the files.
         beam, length_penalty, batch_tokens, bf16: see :meth:`Translator.translate`.
         device: default: a GPU for each rank, if there are any.
         processes: that share the device of each rank; a GPU has room for several.
-        valid: source and reference that the teacher's BLEU is measured on, before it begins.
-        console: where the first rank says what it does.
+        valid: source and reference to measure the teacher's BLEU on, before it begins.
+        console: where the first rank reports.
 
     Raises:
         UserError: a file or the teacher cannot be used, or the folder holds something else.
@@ -78,7 +77,7 @@ def distill(
     inputs = [asdict(input_checksum(path)) for path in (source, *(valid or ()))]
     valid_lines = read_all(valid) if valid else None  # before the folder is bound to them
     ranks = join()
-    interruption = Interruption(alone=True)  # no rank waits for what another does next
+    interruption = Interruption(alone=True)  # no rank waits for another
     if not ranks.is_first:
         console = Console(quiet=True)
     try:
@@ -108,20 +107,22 @@ def distill(
                 score_teacher(
                     shards.folder / VALID, translator, valid_lines, inputs[1:], how, console
                 )
-            beside = stack.enter_context(
-                helpers(processes - 1, translate_beside, shards, source, teacher, device, how)
+            others = stack.enter_context(
+                workers(processes - 1, translate_beside, shards, source, teacher, device, how)
             )
             if not ranks.is_first:
                 for _ in translate_shards(shards, source, translator, how):
-                    beside.check()
-                beside.wait()
+                    check(others)
+                for process in others:
+                    process.join()
+                check(others)
                 return True
-            with Display(console, shards.lines, shards.lines_done()) as display:
+            with progress_bar(console, shards.lines, shards.lines_done()) as show:
                 for _ in translate_shards(shards, source, translator, how):
-                    display.show(shards.lines_done())
-                    beside.check()
-                while display.show(shards.lines_done()) < shards.lines:  # others are at work
-                    beside.check()
+                    show(shards.lines_done())
+                    check(others)
+                while show(shards.lines_done()) < shards.lines:  # others are at work
+                    check(others)
                     time.sleep(SECONDS_BETWEEN_LOOKS)
             finish(out, shards, source, translator, teacher, console)
             return True
@@ -145,13 +146,13 @@ def distill(
 def training_source(data: Path) -> Path:
     """The file that the training source of a prepared folder was made from.
 
-    Its name was given in the directory of that day: looked for here, then in the folder and those
-    around it. The checksum tells whether it is the one.
+    Its name may be relative to the directory of that time: it is looked for here, then in the
+    folder and the folders around it. The checksum tells whether it is the right one.
     """
     manifest = read_manifest(data)
     given, folder = Path(manifest.splits["train"].files[0]), data.resolve()
-    places = dict.fromkeys([given, *(place / given for place in (folder, *folder.parents))])
-    found = [path for path in places if path.is_file()]
+    paths = dict.fromkeys([given, *(around / given for around in (folder, *folder.parents))])
+    found = [path for path in paths if path.is_file()]
     for path in found:
         if checksum(path) == manifest.inputs["train.source"]:
             return path
@@ -183,7 +184,7 @@ def check_languages(
     languages: tuple[str, str] | None,
     valid: Pair | None,
 ) -> None:
-    """Refuse a teacher of other languages, as far as those of the text are known."""
+    """Raises UserError for a teacher of other languages, where those of the text are known."""
     check_direction(
         f"the teacher {teacher}", its, source, languages or (language_in_name(source, its), "")
     )
@@ -193,7 +194,7 @@ def check_languages(
 
 
 def fingerprint(translator: Translator) -> str:
-    """SHA-256 of subwords, weights and their names; the same wherever the teacher lies."""
+    """SHA-256 of subwords, weights and their names; the same in whatever folder the teacher is."""
     digest = sha256(translator.subwords.model)
     for name, tensor in sorted(translator.system.state_dict().items()):
         digest.update(name.encode() + tensor.cpu().numpy().tobytes())
@@ -215,22 +216,21 @@ def score_teacher(
     how: dict[str, Any],
     console: Console,
 ) -> None:
-    """BLEU of the teacher as it will be used; asked once of the same files."""
+    """Measure the BLEU of the teacher with these settings, once for the same files."""
     if read_json(path).get("files") == files:
         return
     sources, references = valid
     bleu = BLEU(tokenize=bleu_tokenizer(translator.languages[1]))
     score = bleu.corpus_score(translate_quietly(translator, sources, how), [references]).score
     signature = str(bleu.get_signature())
-    found = {"bleu": score, "signature": signature, "files": files}
-    write_whole(path, json.dumps(found) + "\n")
+    write_json(path, {"bleu": score, "signature": signature, "files": files})
     console.print(
         f"teacher: BLEU {score:.2f} on {len(sources):,} sentences, {signature}", highlight=False
     )
     if score < POOR:
         console.print(
-            "warning: who learns from this will be no better; are the files of --valid in the "
-            "right order, and is the teacher trained to its end?",
+            "warning: students of this teacher will be no better; are the files of --valid in the "
+            "right order, and is the teacher fully trained?",
             style="yellow",
         )
 
@@ -238,7 +238,7 @@ def score_teacher(
 def translate_shards(
     shards: Shards, source: Path, translator: Translator, how: dict[str, Any]
 ) -> Iterator[int]:
-    """One after the other, what is neither done nor taken by another process."""
+    """Translate one after the other the shards that no process has done or taken."""
     for number, lines in enumerate(read_in_chunks(source, shards.size)):
         if shards.take(number):
             shards.write(number, translate_quietly(translator, lines, how))
@@ -248,12 +248,12 @@ def translate_shards(
 def translate_beside(
     shards: Shards, source: Path, teacher: str, device: str | None, how: dict[str, Any]
 ) -> None:
-    """The same in a process of its own."""
+    """The same in another process."""
     for _ in translate_shards(shards, source, load_teacher(teacher, device), how):
         pass
 
 
 def translate_quietly(translator: Translator, lines: list[str], how: dict[str, Any]) -> list[str]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # long lines: they were counted before
+        warnings.simplefilter("ignore", UserWarning)  # long lines, which were counted before
         return translator.translate(lines, **how)

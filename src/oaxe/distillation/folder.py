@@ -1,9 +1,9 @@
-"""The folder of a distillation: its beginning, its end, and whose it is.
+"""The folder of a distillation: how it begins, resumes and ends.
 
 OUT/train.SRC, train.TGT   the source, and the teacher's translation of each of its lines
 OUT/subwords.model         of the teacher, for `oaxe prepare --subwords`
 OUT/manifest.json          teacher, settings, counts, checksums, environment; written last
-OUT/shards/                as long as it is not finished, see oaxe.distillation.shards
+OUT/shards/                until it is finished, see oaxe.distillation.shards
   plan.json                settings, counts and the environment of each start
   valid.json               the teacher's BLEU
 """
@@ -20,12 +20,13 @@ from rich.console import Console
 
 from oaxe.decoding.translator import Translator
 from oaxe.distillation.shards import Shards, shard_size
-from oaxe.support.config import flatten
+from oaxe.support.checksums import Checksum, checksum, problem
+from oaxe.support.config import changed
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
-from oaxe.support.files import appears_whole, write_whole
+from oaxe.support.files import appears_whole, write_json
 from oaxe.text.lines import read_in_chunks
-from oaxe.text.manifest import MANIFEST, SUBWORDS, checksum
+from oaxe.text.manifest import MANIFEST, SUBWORDS
 
 FORMAT = "oaxe distillation 1"
 SHARDS, PLAN, VALID = "shards", "plan.json", "valid.json"
@@ -40,9 +41,9 @@ def open_folder(
     translator: Translator,
     console: Console,
 ) -> Shards | None:
-    """Begin a folder or go on with it; None if it is finished.
+    """Begin a folder or resume it; None if it is finished.
 
-    ``batch_tokens`` may change between starts: whoever runs out of memory can go on with less.
+    ``batch_tokens`` may change between starts: a run that was out of memory can resume with less.
     """
     folder = out / SHARDS
     if manifest := read_json(out / MANIFEST):
@@ -50,7 +51,7 @@ def open_folder(
             raise UserError(f"{out} holds another {MANIFEST}; choose another folder for --out")
         compare(out, manifest["settings"], settings)
         verify(out, manifest["files"])
-        shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed as it tidied up
+        shutil.rmtree(folder, ignore_errors=True)  # a process was killed at its very end
         return None
     plan = read_json(folder / PLAN)
     if not plan:
@@ -73,9 +74,9 @@ def open_folder(
         )
     folder.mkdir(exist_ok=True)
     plan["starts"] = [*plan.get("starts", []), environment() | {"batch_tokens": batch_tokens}]
-    write_whole(folder / PLAN, json.dumps(plan, indent=2) + "\n")
+    write_json(folder / PLAN, plan)
     shards = Shards(folder, plan["counts"]["lines"], plan["shard_size"])
-    shards.forget_who_took_what()
+    shards.release_all()
     return shards
 
 
@@ -87,7 +88,7 @@ def finish(
     teacher: str,
     console: Console,
 ) -> None:
-    """Join the shards, describe the result, and only then remove them."""
+    """Join the shards, write the manifest, and only then remove the shards."""
     left, right = file_names(translator)
     texts = ("".join(f"{line}\n" for line in lines) for lines in read_in_chunks(source, CHUNK))
     write_pieces(out / left, (text.encode() for text in texts))
@@ -102,12 +103,12 @@ def finish(
         **plan,
         "files": {name: asdict(checksum(out / name)) for name in (left, right, SUBWORDS)},
     }
-    write_whole(out / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    write_json(out / MANIFEST, manifest)
     shutil.rmtree(shards.folder)
     source_language, target_language = translator.languages
     console.print(
         f"{shards.lines:,} lines in {out}. To train on them, with the teacher's subwords and the "
-        f"validation and test text of before:\n  oaxe prepare FOLDER --from {source_language} "
+        f"raw validation and test text:\n  oaxe prepare FOLDER --from {source_language} "
         f"--to {target_language} --subwords {out / SUBWORDS} --train {out / left} {out / right} "
         "--valid ... --test ...",
         highlight=False,
@@ -116,7 +117,7 @@ def finish(
 
 
 def file_names(translator: Translator) -> tuple[str, str]:
-    """Like train.en and train.de, if the languages have names that make names of files."""
+    """Such as train.en and train.de; train.source if the codes cannot be names of files."""
     source, target = translator.languages
     if source == target or not all(re.fullmatch(r"[\w-]+", name) for name in (source, target)):
         source, target = "source", "target"
@@ -124,7 +125,7 @@ def file_names(translator: Translator) -> tuple[str, str]:
 
 
 def survey(source: Path, translator: Translator) -> dict[str, int]:
-    """Read all of it once: what cannot be used should be known before the work begins."""
+    """Count the lines, reading all of them: errors in the text come before the work begins."""
     counts = {"lines": 0, "blank": 0, "cut": 0}
     for lines in read_in_chunks(source, CHUNK):
         lengths = [*map(len, translator.subwords.encode([line.strip() for line in lines]))]
@@ -135,26 +136,19 @@ def survey(source: Path, translator: Translator) -> dict[str, int]:
 
 
 def compare(out: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raises UserError if what decides the translations has changed."""
-    old, new = flatten(before), flatten(now)
-    changed = [
-        f"{name}: {old.get(name)} there, {new[name]} here"
-        for name in sorted(new)
-        if old.get(name) != new[name]
-    ]
-    if changed:
+    """Raises UserError if the settings that the translations depend on have changed."""
+    if differences := changed(before, now):
         raise UserError(
-            f"{out} holds a distillation with other settings:\n  " + "\n  ".join(changed) + "\n"
+            f"{out} holds a distillation with other settings:\n  " + "\n  ".join(differences) + "\n"
             "Choose another folder for --out, or remove this one to start anew"
         )
 
 
 def verify(out: Path, files: dict[str, dict[str, Any]]) -> None:
     for name, expected in files.items():
-        if not (out / name).is_file() or asdict(checksum(out / name)) != expected:
+        if wrong := problem(out / name, Checksum(**expected)):
             raise UserError(
-                f"{out / name} is missing or not what was written; choose another folder for "
-                "--out, or remove this one to start anew"
+                f"{wrong}; choose another folder for --out, or remove this one to start anew"
             )
 
 
@@ -169,7 +163,7 @@ def write_pieces(path: Path, pieces: Iterable[bytes]) -> int:
 
 
 def validation_bleu(teacher: Path) -> float | None:
-    """What the teacher's run says of itself, if it is one."""
+    """The validation BLEU in the teacher's run, if it is one."""
     run = teacher.parent if teacher.name == "model" else teacher
     bleu: float | None = read_json(run / "result.json").get("bleu")
     return bleu

@@ -1,7 +1,7 @@
-"""Work in pieces: each is done once, by whoever is free, however often the work is cut short.
+"""The source in shards: each is translated once, by any process, across any number of restarts.
 
-FOLDER/00000012         translations of lines 12 * size to 13 * size; whole, or not there
-FOLDER/00000012.taken   a process of this start is at work on it
+FOLDER/00000012         translations of lines 12 * size to 13 * size; complete or absent
+FOLDER/00000012.taken   a process of this start is translating it
 """
 
 import math
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oaxe.support.errors import UserError
-from oaxe.support.files import appears_whole
+from oaxe.support.files import write_whole
 
 FEWEST, MOST = 1_024, 8_192  # sentences of a shard
 WANTED = 32  # shards, if they are not too small then: enough to share between the GPUs of a machine
 
 
 def shard_size(lines: int) -> int:
-    """By the input alone: the number of processes must not change what shares a batch.
+    """Sentences of a shard: large enough for batches of similar lengths, small enough to lose.
 
-    Large enough to fill batches of like length, small enough to be lost.
+    It depends on the input alone: the number of processes must not change what shares a batch.
     """
     return min(max(math.ceil(lines / WANTED), FEWEST), MOST)
 
@@ -40,8 +40,8 @@ class Shards:
     def lines_of(self, number: int) -> int:
         return min(self.size, self.lines - number * self.size)
 
-    def forget_who_took_what(self) -> None:
-        """At a start, when nobody is at work any more."""
+    def release_all(self) -> None:
+        """At a start, when no process of an earlier one works any more."""
         for path in self.folder.glob("*.taken"):
             path.unlink()
 
@@ -51,24 +51,21 @@ class Shards:
             return False
         try:
             self.path(number).with_suffix(".taken").touch(exist_ok=False)
-        except FileExistsError:
+        except (FileExistsError, FileNotFoundError):  # the folder goes when all shards are done
             return False
-        except FileNotFoundError:
-            return False  # all is done, and the first rank has removed the folder
         return True
 
     def write(self, number: int, lines: Sequence[str]) -> None:
-        # A name of our own: a process that outlived an earlier start may be at this shard too.
+        # Under a name of its own: a process that outlived an earlier start may write it too.
         own = self.path(number).with_suffix(f".{os.getpid()}")
-        with appears_whole(own) as file:
-            file.write("".join(f"{line}\n" for line in lines).encode())
+        write_whole(own, "".join(f"{line}\n" for line in lines))
         own.replace(self.path(number))
 
     def lines_done(self) -> int:
         return sum(self.lines_of(int(name)) for name in os.listdir(self.folder) if name.isdigit())
 
     def contents(self) -> Iterator[bytes]:
-        """Of all shards in order; one that has not as many lines as it should is removed."""
+        """All shards in order; one with a wrong number of lines is removed, with a UserError."""
         for number in range(len(self)):
             content = self.path(number).read_bytes()
             found, expected = content.count(b"\n"), self.lines_of(number)
@@ -76,6 +73,6 @@ class Shards:
                 self.path(number).unlink()
                 raise UserError(
                     f"{self.path(number)} was damaged: it had {found:,} lines instead of "
-                    f"{expected:,}. It is removed; the same command does it again"
+                    f"{expected:,}. It is removed; the same command translates it again"
                 )
             yield content

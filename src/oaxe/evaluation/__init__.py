@@ -1,1 +1,1 @@
-"""How good translations are: scores, what is behind them, and a report of both."""
+"""How good translations are: one metric a file, and a report of all of them."""

@@ -1,4 +1,4 @@
-"""One report of one or more systems on one test set: `oaxe evaluate`."""
+"""``oaxe evaluate``: assembles the report of one or more outputs of a test set."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -8,46 +8,30 @@ from typing import Any
 from rich.console import Console
 
 from oaxe.decoding.translator import Option, Translator
+from oaxe.evaluation.bleu import LENGTHS, bleu, bleu_by_length, single_reference_bleu
+from oaxe.evaluation.chrf import chrf
+from oaxe.evaluation.examples import examples
 from oaxe.evaluation.fluency import perplexity
-from oaxe.evaluation.gold import Gold, blank_note
+from oaxe.evaluation.models import description, load_lm, load_model, translate
 from oaxe.evaluation.ncm import ncm
+from oaxe.evaluation.outputs import Output, names_and_paths, read_output
+from oaxe.evaluation.references import References, blank_note
 from oaxe.evaluation.repetition import repeated_percent
-from oaxe.evaluation.scores import (
-    LENGTHS,
-    Metrics,
-    bleu,
-    bleu_by_length,
-    chrf,
-    metrics_for,
-    single_reference_bleu,
-)
-from oaxe.evaluation.side_by_side import examples
 from oaxe.evaluation.significance import Test, paired_test
 from oaxe.evaluation.speed import measure_speed, speed_up
-from oaxe.evaluation.systems import (
-    System,
-    load_model,
-    names_and_paths,
-    read_system,
-    translate_system,
-    weights_checksum,
-)
+from oaxe.support.checksums import checksum
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
-from oaxe.text.languages import is_unspaced, unit, words
-from oaxe.text.manifest import checksum
-from oaxe.training.run import load_translator
+from oaxe.text.languages import bleu_tokenizer, is_unspaced, unit, words
 
 FORMAT = 2
-TOKENIZED = 100  # lines that end in a period of its own, as for sacreBLEU's own warning
+TOKENIZED = 100  # lines that end in " .", as for sacreBLEU's own warning
 Report = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to measure."""
-
-    baseline: str | None = None  # the first system
+    baseline: str | None = None  # the first output
     test: Test = "ar"
     trials: int = 0
     lowercase: bool = False
@@ -60,206 +44,187 @@ class Options:
     bf16: bool = False
     batch_tokens: int = 16_384
     decoding: Mapping[str, Option] = field(default_factory=dict)
+    systems: Sequence[str] = ()  # modules of the user that the models need
 
 
 def evaluate(
-    gold: Gold,
+    references: References,
     hypotheses: Sequence[str],
     models: Sequence[str],
     options: Options,
     console: Console | None = None,
-) -> tuple[Report, list[System]]:
-    """Measure all that can be measured of each system; what cannot is a note in the report.
+) -> tuple[Report, list[Output]]:
+    """Compute every metric that is defined for an output; notes say why one is missing.
 
     Args:
-        gold: the test set.
+        references: the test set.
         hypotheses: files of translations, ``NAME=path`` or ``path``.
-        models: models that translate now, named alike.
+        models: models that translate now, given alike.
     """
     paths = names_and_paths([*hypotheses, *models])
     if not paths:
         raise UserError("there is nothing to evaluate: give --hyp, --model, or several of them")
     baseline = options.baseline or next(iter(paths))
     if baseline not in paths:
-        raise UserError(f"--baseline {baseline} is none of the systems: {', '.join(paths)}")
-    if models and gold.sources is None:
+        raise UserError(f"--baseline {baseline} is not among the outputs: {', '.join(paths)}")
+    if models and references.sources is None:
         raise UserError("--model needs text to translate: give --source, --data or --multiref")
-    lm = None if options.lm is None else load_lm(options.lm, options.device)
+    # Everything is read and loaded before the first model translates.
+    lm = None if options.lm is None else load_lm(options.lm, options.device, options.systems)
+    how = options.device, options.decoding, options.systems
     given = list(paths.items())
-    translators = {
-        name: load_model(path, options.device, options.decoding)
-        for name, path in given[len(hypotheses) :]
-    }
-    into = {translator.languages[1] for translator in translators.values()} - {""}
-    if not gold.language and len(into) == 1:
-        gold = replace(gold, language=into.pop())
-    systems = [read_system(name, Path(path), gold) for name, path in given[: len(hypotheses)]]
-    # All is read and loaded before the first model begins its work.
-    systems += [
-        _translate(name, paths[name], translator, gold, options, console)
-        for name, translator in translators.items()
-    ]
-    metrics = metrics_for(gold, lowercase=options.lowercase)
-    outputs = {system.name: system.output for system in systems}
-    tests = paired_test(metrics, outputs, baseline, test=options.test, trials=options.trials)
-    found = {
-        system.name: _measure(system, gold, metrics, options, lm)
-        | {"significance": tests.get(system.name)}
-        for system in systems
-    }
-    if options.speed:
-        _add_speed(found, systems, gold, baseline, options)
+    files = {name: Path(path) for name, path in given[: len(hypotheses)]}
+    translators = {name: load_model(path, *how) for name, path in given[len(hypotheses) :]}
+    targets = {translator.languages[1] for translator in translators.values()} - {""}
+    if not references.language and len(targets) == 1:
+        references = replace(references, language=targets.pop())
+    outputs = [read_output(name, path, references) for name, path in files.items()]
+    for name, translator in translators.items():
+        outputs.append(_translate(name, paths[name], translator, references, options, console))
+    found = {output.name: _measure(output, references, options, lm) for output in outputs}
+    _compare(found, outputs, references, baseline, options)
     report = {
         "format": FORMAT,
-        "language": gold.language,
-        "unit": unit(gold.language),
-        "sentences": len(gold),
+        "language": references.language,
+        "unit": unit(references.language),
+        "sentences": len(references),
         "baseline": baseline,
         "gold": {
-            "references": [gold.fewest, gold.most],
-            "repetition": repeated_percent(words(text, gold.language) for text in gold.first),
-            "fluency": _fluency(lm, gold.first, gold, options),
+            "references": [min(map(len, references.texts)), references.most],
+            "repetition": _repetition(references.first, references),
+            "fluency": _fluency(lm, references.first, references, options),
         },
         "systems": found,
-        "notes": _notes(systems, metrics, gold, options),
-        "examples": examples(metrics, gold, systems, options.examples) if options.examples else [],
+        "notes": _notes(outputs, references, options),
+        "examples": examples(references, outputs, options.examples, options.lowercase),
         "inputs": {
             str(path): asdict(checksum(path)) if path.is_file() else None  # a pipe is empty by now
-            for path in (*gold.files, *(Path(s.given) for s in systems if s.translator is None))
+            for path in (*references.files, *files.values())
         },
         "environment": environment(),
     }
-    # Who measures one system finds its figures without looking for its name.
-    return (found[baseline] if len(found) == 1 else {}) | report, systems
-
-
-def load_lm(model: str, device: str | None) -> Translator:
-    lm = load_translator(model, device)
-    if lm.system.translates:
-        raise UserError(
-            f"--lm {model} is a translator ({lm.system.name}), not a language model; train one on "
-            "the target side with model.system: language_model"
-        )
-    return lm
+    # A single output has its numbers at the top too.
+    return (found[baseline] if len(found) == 1 else {}) | report, outputs
 
 
 def _translate(
     name: str,
     path: str,
     translator: Translator,
-    gold: Gold,
+    references: References,
     options: Options,
     console: Console | None,
-) -> System:
-    into = translator.languages[1]
+) -> Output:
+    target, language = translator.languages[1], references.language
     if console is not None:
-        console.print(f"{name}: translating {len(gold):,} sentences", highlight=False)
-        if into and gold.language and into != gold.language:
-            console.print(f"warning: {name} translates into {into}, references are {gold.language}")
-    return translate_system(
-        name,
-        path,
-        translator,
-        gold.sources or [],
-        batch_tokens=options.batch_tokens,
-        bf16=options.bf16,
-    )
+        console.print(f"{name}: translating {len(references):,} sentences", highlight=False)
+        if target and language and target != language:
+            console.print(f"warning: {name} translates into {target}, references are {language}")
+    sources = references.sources or []
+    return translate(name, path, translator, sources, options.batch_tokens, options.bf16)
 
 
 def _measure(
-    system: System, gold: Gold, metrics: Metrics, options: Options, lm: Translator | None
+    output: Output, references: References, options: Options, lm: Translator | None
 ) -> dict[str, Any]:
-    translator = system.translator
-    repetition = repeated_percent(words(text, gold.language) for text in system.raw)
-    multimodality = None
-    if translator is not None and not translator.system.no_ncm:
-        multimodality = ncm(system.translations)
+    """All numbers of one output; those that need a baseline or a clock come later."""
+    scored, lowercase = output.scored, options.lowercase
+    of_tokens = repeated_percent(t.tokens for t in output.translations)
+    several = references.most > 1
+    has_ncm = output.translator is not None and not output.translator.system.no_ncm
     return {
-        "bleu": bleu(metrics, system.output),
-        "chrf": chrf(metrics, system.output),
-        "repetition": repetition,
-        "repetition_of_subwords": (
-            repeated_percent(t.tokens for t in system.translations) if translator else None
-        ),
+        "bleu": bleu(references, scored, lowercase),
+        "chrf": chrf(references, scored, lowercase),
+        "repetition": _repetition(output.raw, references),
+        "repetition_of_subwords": of_tokens if output.translator else None,
         "deduplication": {
-            "unit": system.unit,
-            "is_scored": system.deduplicates,
-            "bleu_with": bleu(metrics, system.without_repeats)["score"],
-            "bleu_without": bleu(metrics, system.raw)["score"],
+            "unit": output.unit,
+            "is_scored": output.deduplicates,
+            "bleu_with": bleu(references, output.without_repeats, lowercase)["score"],
+            "bleu_without": bleu(references, output.raw, lowercase)["score"],
         },
         "single_reference_bleu": (
-            single_reference_bleu(metrics, gold, system.output) if gold.most > 1 else None
+            single_reference_bleu(references, scored, lowercase) if several else None
         ),
-        "bleu_by_length": bleu_by_length(metrics, gold, system.output, options.lengths),
-        "ncm": multimodality,
-        "fluency": _fluency(lm, system.without_repeats, gold, options),
+        "bleu_by_length": bleu_by_length(references, scored, options.lengths, lowercase),
+        "ncm": ncm(output.translations) if has_ncm else None,
+        "fluency": _fluency(lm, output.without_repeats, references, options),
         "speed": None,
-        "given": system.given,
-        "model": (
-            {
-                "system": translator.system.name,
-                "crc32": weights_checksum(translator),
-                "decoding": translator.decoding,
-                "decoding_in_words": str(translator.decoding_with()),
-            }
-            if translator
-            else None
-        ),
+        "given": output.given,
+        "model": description(output.translator),
+        "significance": None,
     }
 
 
+def _repetition(texts: Sequence[str], references: References) -> float:
+    return repeated_percent(words(text, references.language) for text in texts)
+
+
 def _fluency(
-    lm: Translator | None, texts: Sequence[str], gold: Gold, options: Options
+    lm: Translator | None, texts: Sequence[str], references: References, options: Options
 ) -> dict[str, Any] | None:
     if lm is None:
         return None
-    return perplexity(lm, texts, gold.language, batch_tokens=options.batch_tokens)
+    return perplexity(lm, texts, references.language, batch_tokens=options.batch_tokens)
 
 
-def _add_speed(
+def _compare(
     found: dict[str, dict[str, Any]],
-    systems: Sequence[System],
-    gold: Gold,
+    outputs: Sequence[Output],
+    references: References,
     baseline: str,
     options: Options,
 ) -> None:
-    translators = {s.name: s.translator for s in systems if s.translator is not None}
+    """Add p-values and speed, which compare with the baseline."""
+    tests = paired_test(
+        references,
+        {output.name: output.scored for output in outputs},
+        baseline,
+        lowercase=options.lowercase,
+        test=options.test,
+        trials=options.trials,
+    )
+    for name, test in tests.items():
+        found[name]["significance"] = test
+    if not options.speed:
+        return
     speeds = measure_speed(
-        translators,
-        gold.sources or [],
+        {output.name: output.translator for output in outputs if output.translator},
+        references.sources or [],
         sentences=options.speed_sentences,
         batch_tokens=options.batch_tokens,
         bf16=options.bf16,
     )
     for name, speed in speeds.items():
-        of = speeds.get(baseline)
-        found[name]["speed"] = speed | {"speed_up": None if of is None else speed_up(speed, of)}
+        times = speed_up(speed, speeds[baseline]) if baseline in speeds else None
+        found[name]["speed"] = speed | {"speed_up": times}
 
 
-def _notes(systems: Sequence[System], metrics: Metrics, gold: Gold, options: Options) -> list[str]:
-    """What a reader of the figures should know, and why some of them are not there."""
-    notes = [*gold.notes]
-    if metrics.tokenizer == "13a" and is_unspaced(gold.first):
+def _notes(outputs: Sequence[Output], references: References, options: Options) -> list[str]:
+    """What a reader of the report should know, and why some numbers are missing."""
+    notes, language = [*references.notes], references.language
+    tokenizer = bleu_tokenizer(language)
+    if tokenizer == "13a" and is_unspaced(references.first):
         notes.append(
             "the references are written without spaces, and BLEU takes each line for one word: "
             "give --lang ja, zh or th"
         )
-    if metrics.tokenizer == "char":
-        better = ' ("ja-mecab" needs: pip install "sacrebleu[ja]")' * gold.language.startswith("ja")
+    if tokenizer == "char":
+        better = ' ("ja-mecab" needs: pip install "sacrebleu[ja]")' * language.startswith("ja")
         notes.append(f"BLEU is of characters{better}")
-    for system in systems:
-        tokenized = sum(line.endswith(" .") for line in system.output)
+    for output in outputs:
+        tokenized = sum(line.endswith(" .") for line in output.scored)
         if tokenized >= TOKENIZED:
             notes.append(
-                f"{system.name} looks tokenized, {tokenized:,} of its lines end in ' .'; "
-                "scores of detokenized text can be compared, others cannot"
+                f"{output.name} looks tokenized: {tokenized:,} of its lines end in ' .'; "
+                "only scores of detokenized text can be compared"
             )
-        if system.translator is None:
-            pairs = zip(system.raw, gold.first, strict=True)
-            silent = [not line.strip() and bool(first.strip()) for line, first in pairs]
-            notes += blank_note(system.given, silent, " where the reference is not")
+        if output.translator is None:
+            pairs = zip(output.raw, references.first, strict=True)
+            blank = [not line.strip() and bool(first.strip()) for line, first in pairs]
+            notes += blank_note(output.given, blank, " where the reference is not")
             if options.speed:
-                notes.append(f"{system.name} has no speed: it is a file")
-        elif reason := system.translator.system.no_ncm:
-            notes.append(f"{system.name} has no NCM: {reason}")
+                notes.append(f"{output.name} has no speed: it is a file")
+        elif reason := output.translator.system.no_ncm:
+            notes.append(f"{output.name} has no NCM: {reason}")
     return notes

@@ -1,4 +1,4 @@
-"""Normalised corpus-level multimodality: how unsure a model is of its own translations."""
+"""NCM, normalised corpus-level multimodality: how uncertain a model is of its own outputs."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,9 @@ from oaxe.decoding.translator import Translation
 def ncm(translations: Sequence[Translation]) -> float:
     """NCM = E[-log P(Y|X)] / E[|Y|], over the outputs Y of a one-pass model.
 
-    P(Y|X) is the product over the positions of the one pass that made Y, at the length that it
-    chose (whose own probability is left out), over the words that may be predicted; |Y| is the
-    number of these positions, before de-duplication. Natural logarithm; 0 is a model that is
-    certain.
+    P(Y|X) is the product over the positions of the pass that produced Y, at the predicted length
+    (without the probability of that length), over the subwords that may be output. |Y| is the
+    number of positions, before de-duplication. Natural logarithm; 0 is a model without doubt.
 
     Args:
         translations: the best of each sentence.

@@ -1,68 +1,60 @@
 """The report as a page in one file: tables, BLEU by length, and outputs side by side."""
 
-from html import escape
+from collections.abc import Mapping
 from typing import Any
 
-from oaxe.evaluation.decodings import decodings
-from oaxe.evaluation.side_by_side import missing, repeats
-from oaxe.evaluation.tables import Report, all_tables, signatures
-from oaxe.support.html import page, paragraph, picture, svg, table
-from oaxe.text.languages import unit, words
+from markupsafe import Markup
 
-STYLE = """
-.repeated { color: var(--red); font-weight: 700; text-decoration: underline double }
-.missing { color: var(--amber); text-decoration: underline dotted }
-.example { border-top: 1px solid var(--line); padding-top: .6rem; margin: 1.2rem 0 }
-.example dl { display: grid; grid-template-columns: 8rem 1fr; gap: .2rem .8rem }
-.example dt { color: var(--soft); font-size: .9rem; overflow-wrap: anywhere }
-.example dd { margin: 0; min-width: 0 }
-@media (max-width: 30rem) { .example dl { display: block } .example dd { margin: 0 0 .4rem } }
-"""
+from oaxe.evaluation.examples import missing
+from oaxe.evaluation.models import decodings
+from oaxe.evaluation.repetition import repeats
+from oaxe.evaluation.tables import Report, all_tables, signatures
+from oaxe.support.html import picture, render, svg
+from oaxe.text.languages import joined, words
+
 COLOURS = ("#d1495b", "#00798c", "#edae49", "#6a4c93", "#5c946e", "#888888")
 MARKERS = "soD^vP"
 
 
 def report_page(report: Report) -> str:
-    names = list(report["systems"])
-    body = [
-        paragraph(summary(report), "lead"),
-        *(paragraph(note, "note") for note in report["notes"]),
-        "<h2>Figures</h2>",
-        *(table(*figures) for figures in all_tables(report)),
-        *(paragraph(line, "soft") for line in decodings(report)),
-        "<h2>BLEU by length</h2>",
-        _by_length(report),
-        examples_section(report),
-        "<h2>How it was measured</h2>",
-        *(paragraph(line, "soft") for line in _method(report)),
-    ]
-    return page(f"Evaluation of {', '.join(names)}", "\n".join(filter(None, body)), STYLE)
+    return render(
+        "evaluation.html",
+        title=f"Evaluation of {', '.join(report['systems'])}",
+        report=report,
+        summary=summary(report),
+        tables=all_tables(report),
+        decodings=decodings(report),
+        chart=Markup(_by_length(report)),
+        signatures=signatures(report),
+        **_examples(report),
+    )
+
+
+def examples_section(report: Report) -> str:
+    """Outputs side by side, as HTML for the body of a page."""
+    return render("examples.html", **_examples(report))
 
 
 def summary(report: Report) -> str:
     """The result in a sentence."""
-    systems = report["systems"]
-    best = max(systems, key=lambda name: systems[name]["bleu"]["score"])
-    text = f"{best}: BLEU {systems[best]['bleu']['score']:.1f}"
-    if len(systems) == 1:
-        return f"{text}, chrF {systems[best]['chrf']['score']:.1f}."
-    baseline = report["baseline"]
-    if test := systems[best]["significance"]:
+    entries = report["systems"]
+    best = max(entries, key=lambda name: entries[name]["bleu"]["score"])
+    text = f"{best}: BLEU {entries[best]['bleu']['score']:.1f}"
+    if len(entries) == 1:
+        return f"{text}, chrF {entries[best]['chrf']['score']:.1f}."
+    if test := entries[best]["significance"]:
         return (
-            f"{text}, the best of {len(systems)}; {test['bleu']['difference']:.1f} above the "
-            f"baseline {baseline} (p = {test['bleu']['p']:.4f})."
+            f"{text}, the best of {len(entries)}; {test['bleu']['difference']:.1f} above the "
+            f"baseline {report['baseline']} (p = {test['bleu']['p']:.4f})."
         )
-    return f"{text}, the best of {len(systems)}: no other is above this baseline."
+    return f"{text}, the best of {len(entries)}: no other is above this baseline."
 
 
 def _by_length(report: Report) -> str:
     figure, axes = picture()
-    for number, (name, system) in enumerate(report["systems"].items()):
-        points = [
-            (place, bucket["bleu"])
-            for place, bucket in enumerate(system["bleu_by_length"])
-            if bucket["bleu"] is not None
-        ]
+    for number, (name, entry) in enumerate(report["systems"].items()):
+        buckets = entry["bleu_by_length"]
+        points = [(x, b["bleu"]) for x, b in enumerate(buckets) if b["bleu"] is not None]
         axes.plot(
             *zip(*points, strict=True),
             color=COLOURS[number % len(COLOURS)],
@@ -70,8 +62,7 @@ def _by_length(report: Report) -> str:
             linewidth=2.4,
             label=_legend(name),
         )
-    labels = [bucket["label"] for bucket in system["bleu_by_length"]]
-    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xticks(range(len(buckets)), [bucket["label"] for bucket in buckets])
     axes.set_xlabel(f"{report['unit']} of the reference")
     axes.set_ylabel("BLEU")
     axes.set_ylim(bottom=0)
@@ -84,70 +75,32 @@ def _by_length(report: Report) -> str:
 
 
 def _legend(name: str) -> str:
-    """Short enough for the picture; matplotlib hides "_name" and takes "$" for mathematics."""
+    """Short enough for the chart; matplotlib hides "_name" and takes "$" for mathematics."""
     short = name if len(name) <= 32 else f"{name[:31]}…"
     return " " + short.replace("$", r"\$")
 
 
-def examples_section(report: Report) -> str:
-    """Outputs side by side, as HTML; it needs STYLE."""
-    if not report["examples"]:
-        return ""
-    several = len(report["systems"]) > 1
-    which = "whose chrF differs most between the systems" if several else "with the lowest chrF"
-    legend = (
-        f'<p class="soft">The sentences {which}. <span class="repeated">repeated</span>: the same '
-        'as the word before. <span class="missing">missing</span>: in the nearest reference, but '
-        "not, or not as often, in the output.</p>"
-    )
-    shown = "".join(_example(example, report["language"]) for example in report["examples"])
-    return f"<h2>Side by side</h2>{legend}{shown}"
+def _examples(report: Report) -> dict[str, Any]:
+    """What the template of the examples shows."""
+    language = report["language"]
+    return {
+        "several": len(report["systems"]) > 1,
+        "examples": [(e["line"], _rows(e, language)) for e in report["examples"]],
+        "space": joined(["", ""], language),
+    }
 
 
-def _example(example: dict[str, Any], language: str) -> str:
-    rows = []
-    if example["source"] is not None:
-        rows.append(("source", escape(example["source"])))
-    rows += [("reference", escape(text)) for text in example["references"]]
+def _rows(example: Mapping[str, Any], language: str) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Labels, each with its words and their marks; a text without marks is one word."""
+    source = [] if example["source"] is None else [("source", example["source"])]
+    texts = source + [("reference", text) for text in example["references"]]
+    rows = [(label, [(text, "")]) for label, text in texts]
     references = [words(text, language) for text in example["references"]]
-    for name, output in example["outputs"].items():
-        of_output = words(output, language)
-        marked = _marked(of_output, " " if unit(language) == "words" else "")
-        absent = " ".join(
-            f'<span class="missing">{escape(word)}</span>'
-            for word in min((missing(of_output, of) for of in references), key=len)
-        )
+    for name, text in example["outputs"].items():
+        output = words(text, language)
+        marks = ["repeated" if again else "" for again in repeats(output)]
         label = f"{name}, chrF {example['chrf'][name]:.1f}"
-        rows.append((label, marked or "(nothing)"))
-        if absent:
-            rows.append(("missing", absent))
-    entries = "".join(f'<dt>{escape(name)}</dt><dd dir="auto">{text}</dd>' for name, text in rows)
-    line = paragraph(f"line {example['line']}", "soft")
-    return f'<article class="example">{line}<dl>{entries}</dl></article>'
-
-
-def _marked(output: list[str], space: str) -> str:
-    return space.join(
-        f'<span class="repeated">{escape(word)}</span>' if again else escape(word)
-        for word, again in zip(output, repeats(output), strict=True)
-    )
-
-
-def _method(report: Report) -> list[str]:
-    environment = report["environment"]
-    files = [f"{name} (crc32 {sums['crc32']})" for name, sums in report["inputs"].items()]
-    models = [
-        f"{name}: {system['given']} (crc32 {system['model']['crc32']})"
-        for name, system in report["systems"].items()
-        if system["model"]
-    ]
-    return [
-        *signatures(report),
-        f"Repetition: {report['unit']} that equal the one before, of the output before "
-        "de-duplication. NCM: mean negative log-probability of a place, under the model itself. "
-        "Perplexity: of the de-duplicated output, under a language model.",
-        "Files: " + ", ".join(files),
-        *(["Models: " + ", ".join(models)] if models else []),
-        f"oaxe {environment['oaxe']}, torch {environment['torch']}, {environment['device']}, "
-        f"{environment['threads']} threads, {environment['time']}",
-    ]
+        rows.append((label, list(zip(output, marks, strict=True))))
+        if absent := min((missing(output, reference) for reference in references), key=len):
+            rows.append(("missing", [(word, "missing") for word in absent]))
+    return rows

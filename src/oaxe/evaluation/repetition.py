@@ -1,14 +1,24 @@
-"""Repeated tokens: what a model says twice where it cannot decide between two translations."""
+"""Repetition: tokens that equal the token before them, a sign of mixed-up translations."""
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
+def repeats(tokens: Sequence[object]) -> list[bool]:
+    """True for a token that equals the one before it.
+
+    Example:
+        >>> repeats("at baggage baggage charges".split())
+        [False, False, True, False]
+    """
+    return [False] * bool(tokens) + [before == token for before, token in pairwise(tokens)]
+
+
 def collapsed(tokens: Sequence[T]) -> list[T]:
-    """The tokens without those that equal the one before them: de-duplication.
+    """De-duplication: the tokens without those that equal the one before them.
 
     Example:
         >>> collapsed("charges charges and charges".split())
@@ -18,14 +28,11 @@ def collapsed(tokens: Sequence[T]) -> list[T]:
 
 
 def repeated_percent(sentences: Iterable[Sequence[object]]) -> float:
-    """Of all tokens, those that equal the token before them in their sentence.
+    """Percent of all tokens that equal the token before them in their sentence.
 
     Example:
         >>> repeated_percent(["a a b b b".split(), "c d c".split()])
         37.5
     """
-    total = repeated = 0
-    for tokens in sentences:
-        total += len(tokens)
-        repeated += len(tokens) - len(collapsed(tokens))
-    return 100 * repeated / max(total, 1)
+    flags = [flag for tokens in sentences for flag in repeats(tokens)]
+    return 100 * sum(flags) / max(len(flags), 1)

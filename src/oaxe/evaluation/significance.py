@@ -1,42 +1,46 @@
-"""Is the difference to the baseline more than chance? sacreBLEU's paired tests."""
+"""p-values of the difference to the baseline, by sacreBLEU's paired tests."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
-from oaxe.evaluation.scores import Metrics
+from oaxe.evaluation.references import References
+from oaxe.text.bleu import bleu_metric
 
 Test = Literal["ar", "bs"]
 NAMES: dict[Test, str] = {"ar": "approximate randomisation", "bs": "paired bootstrap"}
 
 
 def paired_test(
-    metrics: Metrics,
+    references: References,
     outputs: Mapping[str, Sequence[str]],
     baseline: str,
     *,
+    lowercase: bool = False,
     test: Test = "ar",
     trials: int = 0,
 ) -> dict[str, dict[str, Any]]:
-    """For each system but the baseline the p-values of its differences in BLEU and chrF.
+    """p-values of the differences in BLEU and chrF, of each output but the baseline.
 
-    The same seed every time: sacreBLEU's own, which the environment can change (SACREBLEU_SEED).
+    The seed is sacreBLEU's own, and fixed; the environment can change it (SACREBLEU_SEED).
 
     Args:
-        outputs: of each system, the baseline among them.
+        outputs: by name, with the baseline.
         test: ``"ar"`` or ``"bs"``, see :data:`NAMES`.
         trials: 0 for sacreBLEU's default, 10,000 or 1,000.
     """
     others = [name for name in outputs if name != baseline]
     if not others:
         return {}
-    systems = [(name, outputs[name]) for name in (baseline, *others)]
-    run = PairedTest(systems, {"bleu": metrics.bleu, "chrf": metrics.chrf}, None, test, trials)
-    signatures, results = run()
+    bleu = bleu_metric(references.language, lowercase=lowercase)
+    metrics = {"bleu": bleu, "chrf": CHRF(lowercase=lowercase)}
+    named = [(name, outputs[name]) for name in (baseline, *others)]
+    signatures, results = PairedTest(named, metrics, references.streams, test, trials)()
     found: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(others, 1):
-        least = least_p(outputs[name], outputs[baseline])
+        lowest = lowest_p(outputs[name], outputs[baseline])
         found[name] = {"baseline": baseline, "test": NAMES[test]}
         for key, column in (("bleu", "BLEU"), ("chrf", "chrF2")):
             first, result = results[column][0], results[column][number]
@@ -44,20 +48,21 @@ def paired_test(
             difference = result.score - first.score  # type: ignore[union-attr]
             found[name][key] = {
                 "difference": difference,
-                "p": max(p, least) if difference else 1.0,
+                "p": max(p, lowest) if difference else 1.0,
                 "signature": str(signatures[column]),
             }
     return found
 
 
-def least_p(one: Sequence[str], other: Sequence[str]) -> float:
-    """What p cannot be below, where k sentences differ by more than their spaces: 2^(1 - k).
+def lowest_p(one: Sequence[str], other: Sequence[str]) -> float:
+    """The lowest possible p if k sentences differ by more than their spaces: 2^(1 - k).
 
-    Of the 2^k ways to exchange them, the given one and its opposite differ as much as was seen.
-    sacreBLEU counts only those that differ more, and so finds everything significant for small k.
+    Two of the 2^k ways to exchange these sentences differ as much as the given outputs: the given
+    one and its opposite. sacreBLEU counts only those that differ more, so that for small k
+    everything would be significant.
 
     Example:
-        >>> least_p(["a", "b  c"], ["a", "b c"]), least_p(["a"], ["b"]), least_p("abcd", "abba")
+        >>> lowest_p(["a", "b  c"], ["a", "b c"]), lowest_p(["a"], ["b"]), lowest_p("abcd", "abba")
         (1.0, 1.0, 0.5)
     """
     different = sum(a.split() != b.split() for a, b in zip(one, other, strict=True))

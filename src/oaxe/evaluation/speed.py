@@ -1,13 +1,14 @@
-"""Speed: the wait for one sentence, and sentences a second where there are many."""
+"""Speed: latency of single sentences, throughput of the whole test set."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from oaxe.decoding.translator import Translator
-from oaxe.support.timing import Timing, take_turns, wall_clock
+from oaxe.support.timing import take_turns, wall_clock
 
 WARM_UP = 10  # sentences
 REPEATS = 3  # of the whole test set
@@ -21,29 +22,26 @@ def measure_speed(
     batch_tokens: int = 16384,
     bf16: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Latency and throughput of each translator, from text to text, taking turns.
+    """Latency and throughput of each translator, from text to text. Translators take turns.
 
-    A translation is text on the host: nothing of it can still be under way on a GPU when the clock
-    is read.
+    A translation is text on the host, so no GPU work is pending when the clock is read.
 
     Args:
-        sources: the test set. Blank lines take no time and are left out; without others there is
-            nothing to measure.
-        sentences: how many of them, spread evenly, are translated one at a time.
+        sources: the test set. Blank lines take no time and are left out; without other lines the
+            result is empty.
+        sentences: number of sentences, spread evenly, that are translated one at a time.
     """
     lines = [line for line in sources if line.strip()]
     if not lines:
         return {}
-    some = [
-        lines[i] for i in np.linspace(0, len(lines) - 1, min(sentences, len(lines))).astype(int)
-    ]
-    seconds: dict[str, list[float]] = {name: [] for name in translators}
-    first = sorted(some, key=len)[:: max(1, len(some) // WARM_UP)][:WARM_UP]  # of all lengths
-    for number, line in enumerate(first + some):
+    spread = np.linspace(0, len(lines) - 1, min(sentences, len(lines))).astype(int)
+    some = [lines[i] for i in spread]
+    warm_up = sorted(some, key=len)[:: max(1, len(some) // WARM_UP)][:WARM_UP]  # of all lengths
+    latencies: dict[str, list[float]] = {name: [] for name in translators}
+    for line in warm_up + some:
         for name, translator in translators.items():
             took = wall_clock(partial(translator.translate, [line], bf16=bf16))
-            if number >= len(first):
-                seconds[name].append(took)
+            latencies[name].append(1e3 * took)
     whole: dict[str, Callable[[], object]] = {
         name: partial(translator.translate, lines, batch_tokens=batch_tokens, bf16=bf16)
         for name, translator in translators.items()
@@ -54,16 +52,16 @@ def measure_speed(
     return {
         name: {
             "latency_ms": {
-                "median": 1e3 * Timing(seconds[name]).median,
-                "p95": 1e3 * float(np.percentile(seconds[name], 95)),
+                "median": median(latencies[name][len(warm_up) :]),
+                "p95": float(np.percentile(latencies[name][len(warm_up) :], 95)),
                 "sentences": len(some),
             },
-            "sentences_per_second": len(lines) / Timing(rounds[name]).median,
+            "sentences_per_second": len(lines) / median(rounds[name]),
             "device": str(translator.system.device),
             "precision": "bf16" if bf16 else "fp32",
             "batch_tokens": batch_tokens,
             "decoding": translator.decoding,
-            "cuda_graphs": translator.cuda_graphs,  # on a GPU, for a sentence alone, in one pass
+            "cuda_graphs": translator.cuda_graphs,  # used on a GPU, for single sentences
         }
         for name, translator in translators.items()
     }

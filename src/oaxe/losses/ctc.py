@@ -1,4 +1,4 @@
-"""Connectionist temporal classification (CTC): all monotone alignments at once, by torch's CTC."""
+"""Connectionist temporal classification (CTC): the sum over all monotone alignments, by torch."""
 
 from typing import Any
 

@@ -15,6 +15,14 @@ from oaxe.losses.oaxe import Order, oaxe_loss
 from oaxe.losses.xe import xe_loss
 
 
+def named(**options: Any) -> dict[str, Any]:
+    return options
+
+
+def shown(self: torch.nn.Module) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in vars(self)["options"].items())
+
+
 class XELoss(torch.nn.Module):
     """Module form of :func:`oaxe.xe_loss`, with its options.
 
@@ -25,6 +33,7 @@ class XELoss(torch.nn.Module):
     """
 
     weight: Tensor | None
+    extra_repr = shown
 
     def __init__(
         self,
@@ -36,18 +45,13 @@ class XELoss(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.register_buffer("weight", weight)
-        self.options: dict[str, Any] = {
-            "ignore_index": ignore_index,
-            "label_smoothing": label_smoothing,
-            "reduction": reduction,
-        }
+        self.options = named(
+            ignore_index=ignore_index, label_smoothing=label_smoothing, reduction=reduction
+        )
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """``logits (batch, length, vocab)``, ``target (batch, length)``."""
         return xe_loss(logits, target, weight=self.weight, **self.options)
-
-    def extra_repr(self) -> str:
-        return _listed(self.options)
 
 
 class OaXELoss(torch.nn.Module):
@@ -64,6 +68,7 @@ class OaXELoss(torch.nn.Module):
     """
 
     weight: Tensor | None
+    extra_repr = shown
 
     def __init__(
         self,
@@ -76,12 +81,12 @@ class OaXELoss(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.register_buffer("weight", weight)
-        self.options: dict[str, Any] = {
-            "truncation": truncation,
-            "ignore_index": ignore_index,
-            "label_smoothing": label_smoothing,
-            "reduction": reduction,
-        }
+        self.options = named(
+            truncation=truncation,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+            reduction=reduction,
+        )
 
     def forward(
         self, logits: Tensor, target: Tensor, *, return_order: bool = False
@@ -90,9 +95,6 @@ class OaXELoss(torch.nn.Module):
         options = self.options | {"weight": self.weight, "return_order": return_order}
         found: Tensor | tuple[Tensor, Order] = oaxe_loss(logits, target, **options)
         return found
-
-    def extra_repr(self) -> str:
-        return _listed(self.options)
 
 
 class AXELoss(torch.nn.Module):
@@ -105,6 +107,8 @@ class AXELoss(torch.nn.Module):
         tensor(0.0006)
     """
 
+    extra_repr = shown
+
     def __init__(
         self,
         *,
@@ -114,22 +118,16 @@ class AXELoss(torch.nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        self.options: dict[str, Any] = {
-            "blank": blank,
-            "delta": delta,
-            "ignore_index": ignore_index,
-            "reduction": reduction,
-        }
+        self.options = named(
+            blank=blank, delta=delta, ignore_index=ignore_index, reduction=reduction
+        )
 
     def forward(
         self, logits: Tensor, target: Tensor, *, logit_mask: Tensor | None = None
     ) -> Tensor:
-        """``logits (batch, predictions, vocab)``, ``target (batch, targets)``,
-        ``logit_mask (batch, predictions)`` bool."""
+        """``logits (batch, predictions, vocab)``, ``target (batch, targets)``, and a bool
+        ``logit_mask (batch, predictions)``, True for predictions that take part."""
         return axe_loss(logits, target, logit_mask=logit_mask, **self.options)
-
-    def extra_repr(self) -> str:
-        return _listed(self.options)
 
 
 class CTCLoss(torch.nn.Module):
@@ -142,6 +140,8 @@ class CTCLoss(torch.nn.Module):
         tensor(0.0002)
     """
 
+    extra_repr = shown
+
     def __init__(
         self,
         *,
@@ -151,23 +151,15 @@ class CTCLoss(torch.nn.Module):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        self.options: dict[str, Any] = {
-            "blank": blank,
-            "ignore_index": ignore_index,
-            "zero_infinity": zero_infinity,
-            "reduction": reduction,
-        }
+        self.options = named(
+            blank=blank,
+            ignore_index=ignore_index,
+            zero_infinity=zero_infinity,
+            reduction=reduction,
+        )
 
     def forward(
         self, logits: Tensor, target: Tensor, *, logit_mask: Tensor | None = None
     ) -> Tensor:
-        """``logits (batch, predictions, vocab)``, ``target (batch, targets)``,
-        ``logit_mask (batch, predictions)`` bool."""
+        """The arguments are those of :class:`AXELoss`."""
         return ctc_loss(logits, target, logit_mask=logit_mask, **self.options)
-
-    def extra_repr(self) -> str:
-        return _listed(self.options)
-
-
-def _listed(options: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in options.items())

@@ -1,1 +1,1 @@
-"""A translator for others to ask, over HTTP."""
+"""Translation over HTTP."""

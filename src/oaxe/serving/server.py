@@ -1,4 +1,4 @@
-"""``oaxe serve``: POST /translate for programs, a page to type into for people.
+"""``oaxe serve``: POST /translate for programs, a page for people.
 
 curl localhost:8000/translate -d '{"sentences": ["A man rides a bike."]}'
 {"translations": ["Ein Mann fährt Rad."], "milliseconds": 12.3}
@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -22,15 +21,16 @@ from oaxe.decoding.translator import Option, Translator
 from oaxe.serving.batcher import Batcher
 from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
-from oaxe.support.html import page
+from oaxe.support.html import render
 
-LARGEST = 2**20  # bytes of a request
-MOST = 1_024  # sentences of a request: others wait for it
-PATIENCE = 30  # seconds without a byte of a request
+MAX_BYTES = 2**20  # of a request
+MAX_SENTENCES = 1_024  # of a request, since other requests wait for it
+TIMEOUT = 30  # seconds without a byte of a request
+EXAMPLE = '{"sentences": ["A sentence.", "Another."]}'
 
 
 class RefusedError(Exception):
-    """A request that cannot be answered, with the reason for the one who sent it."""
+    """A request that cannot be answered, with the reason for the client."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
@@ -38,9 +38,9 @@ class RefusedError(Exception):
 
 
 class Handler(BaseHTTPRequestHandler):
-    timeout = PATIENCE
+    timeout = TIMEOUT
     server: "Server"
-    unread = 0  # bytes of a request that was refused
+    unread = 0  # bytes of a refused request
 
     def do_GET(self) -> None:
         if self.path == "/":
@@ -57,9 +57,9 @@ class Handler(BaseHTTPRequestHandler):
             body = self._body()
             if self.path != "/translate":
                 raise RefusedError(HTTPStatus.NOT_FOUND, "post to /translate")
-            sentences = sentences_of(body)
+            sentences = parse_sentences(body)
             self.server.check(sentences)
-            began = time.perf_counter()
+            start = time.perf_counter()
             translations = self.server.translate(sentences)
         except RefusedError as error:
             self._refuse(error)
@@ -68,37 +68,35 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error}"))
             raise
         else:
-            took = round(1e3 * (time.perf_counter() - began), 1)
+            took = round(1e3 * (time.perf_counter() - start), 1)
             answer = {"translations": translations, "milliseconds": took}
             self._send_json(HTTPStatus.OK, answer)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing: one line a request is too much."""
+        """No line for each request."""
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
-            raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "say Content-Length")
-        size = int(length[:18])  # of more digits it is too large all the same
-        if size > LARGEST:
-            self.unread = min(size, 16 * LARGEST)
-            raise RefusedError(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {LARGEST} bytes; send several"
-            )
+            raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "send Content-Length")
+        size = int(length[:18])  # with more digits it is too large anyway
+        if size > MAX_BYTES:
+            self.unread = min(size, 16 * MAX_BYTES)
+            message = f"at most {MAX_BYTES} bytes; send several requests"
+            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
         try:
             return self.rfile.read(size)
         except TimeoutError:
-            raise RefusedError(
-                HTTPStatus.REQUEST_TIMEOUT, f"nothing came for {PATIENCE} seconds"
-            ) from None
+            message = f"nothing came for {TIMEOUT} seconds"
+            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, message) from None
 
     def _refuse(self, error: RefusedError) -> None:
         self._send_json(error.status, {"error": str(error)})
 
     def _discard(self) -> None:
-        """Who is still sending when the connection closes never reads why."""
+        """Read the rest: a client that is still sending would not read the answer."""
         with suppress(OSError):
-            while self.unread and (got := len(self.rfile.read(min(self.unread, LARGEST)))):
+            while self.unread and (got := len(self.rfile.read(min(self.unread, MAX_BYTES)))):
                 self.unread -= got
 
     def _send_json(self, status: HTTPStatus, content: dict[str, Any]) -> None:
@@ -116,7 +114,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    daemon_threads = False  # closing waits for the answers that are under way
+    daemon_threads = False  # closing waits for the requests in progress
     request_queue_size = 128
 
     def __init__(
@@ -127,39 +125,39 @@ class Server(ThreadingHTTPServer):
         about: dict[str, Any],
     ) -> None:
         self.translate, self.check, self.about = translate, check, about
-        self.page = typing_page(*about["languages"])
+        source, target = about["languages"]
+        title = f"{source or 'Text'} to {target or 'its translation'}"
+        self.page = render("serve.html", title=title, language=target)
         super().__init__(address, Handler)
 
 
-def sentences_of(body: bytes) -> list[str]:
-    """What is to be translated, from ``{"sentences": [...]}``."""
-    example = '{"sentences": ["A sentence.", "Another."]}'
+def parse_sentences(body: bytes) -> list[str]:
+    """The sentences of ``{"sentences": [...]}``."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, f"no JSON: {error}; send {example}") from None
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"no JSON: {error}; send {EXAMPLE}") from None
     sentences = content.get("sentences") if isinstance(content, dict) else None
     if not isinstance(sentences, list) or not all(isinstance(s, str) for s in sentences):
-        raise RefusedError(HTTPStatus.BAD_REQUEST, f"send {example}")
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"send {EXAMPLE}")
     if others := sorted(content.keys() - {"sentences"}):
         raise RefusedError(
             HTTPStatus.BAD_REQUEST,
-            f"there is no {', '.join(map(repr, others))}; send {example}; options are given to "
+            f"unknown: {', '.join(map(repr, others))}; send {EXAMPLE}; options are given to "
             "oaxe serve at its start",
         )
-    if len(sentences) > MOST:
-        raise RefusedError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST} sentences; send several requests"
-        )
+    if len(sentences) > MAX_SENTENCES:
+        message = f"at most {MAX_SENTENCES} sentences; send several requests"
+        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
     try:
         "".join(sentences).encode()
-    except UnicodeEncodeError as error:  # half of a pair that JSON can write and UTF-8 cannot
+    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can express
         raise RefusedError(HTTPStatus.BAD_REQUEST, f"no text: {error}") from None
     return sentences
 
 
 def refuse_long(translator: Translator, sentences: Sequence[str]) -> None:
-    """What the model cannot read whole is not translated in part."""
+    """Refuse sentences that the model could translate only in part."""
     limit = translator.system.max_length
     for number, tokens in enumerate(translator.subwords.encode([s.strip() for s in sentences])):
         if len(tokens) > limit:
@@ -181,19 +179,14 @@ def serve(
     console: Console,
     **options: Option,
 ) -> None:
-    """Answer until Ctrl-C or SIGTERM; requests under way are answered first."""
+    """Serve until Ctrl-C or SIGTERM; requests in progress are answered first."""
     decoding = to_mapping(translator.decoding_with(**options))
 
     def translate(sentences: Sequence[str]) -> list[str]:
-        return translator.translate(
-            sentences,
-            batch_tokens=batch_tokens,
-            bf16=bf16,
-            **decoding,
-        )
+        return translator.translate(sentences, batch_tokens=batch_tokens, bf16=bf16, **decoding)
 
-    translate(["."])  # most of what is slow the first time is done before anybody waits
-    batcher = Batcher(translate)
+    translate(["."])  # warm up before the first request
+    batcher = Batcher(translate, MAX_SENTENCES)
     about = {
         "model": name,
         "system": translator.system.name,
@@ -211,7 +204,7 @@ def serve(
     with server:
 
         def stop(number: int, frame: object) -> None:
-            signal.signal(number, signal.SIG_DFL)  # the second time leaves at once
+            signal.signal(number, signal.SIG_DFL)  # a second signal ends at once
             threading.Thread(target=server.shutdown).start()  # it waits for the loop below
 
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -219,36 +212,3 @@ def serve(
         console.print(f"http://{host}:{server.server_address[1]}, Ctrl-C stops it", highlight=False)
         server.serve_forever()
     batcher.close()
-
-
-def typing_page(source: str, target: str) -> str:
-    """A box to type into; the answer comes while you type."""
-    return page(
-        f"{source or 'Text'} to {target or 'its translation'}",
-        f"""
-<label for="source">One sentence a line</label>
-<textarea id="source" rows="6" autofocus></textarea>
-<p id="target" lang="{escape(target)}" aria-live="polite"></p>
-<p class="soft" id="took"></p>
-<script>
-const source = document.getElementById("source"), target = document.getElementById("target")
-const took = document.getElementById("took")
-let newest = 0
-source.addEventListener("input", async () => {{
-  const mine = ++newest
-  await new Promise(done => setTimeout(done, 200))  // until typing pauses
-  if (mine !== newest) return
-  try {{
-    const body = JSON.stringify({{sentences: source.value.split("\\n")}})
-    const answer = await (await fetch("translate", {{method: "POST", body}})).json()
-    if (mine !== newest) return
-    target.textContent = answer.error ?? answer.translations.join("\\n")
-    took.textContent = answer.error ? "" : answer.milliseconds + " ms"
-  }} catch (error) {{
-    took.textContent = "no answer: is the server still there?"
-  }}
-}})
-</script>""",
-        "textarea { width: 100%; box-sizing: border-box; font: inherit }"
-        "#target { white-space: pre-wrap; font-size: 1.15rem }",
-    )

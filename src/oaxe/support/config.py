@@ -5,7 +5,6 @@ reported together, each with the nearest valid name.
 """
 
 import dataclasses
-import difflib
 import math
 import operator
 import types
@@ -16,7 +15,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
-from oaxe.support.errors import UserError
+from oaxe.support.errors import UserError, did_you_mean, nearest
 
 T = TypeVar("T")
 
@@ -83,8 +82,8 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise UserError(
             f"{path} must hold sections of `key: value`, not a {type(content).__name__}"
         )
-    for override in overrides:
-        _override(content, override)
+    for change in overrides:
+        override(content, change)
     return content
 
 
@@ -129,6 +128,21 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + key] = item
     return flat
+
+
+def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """A line for each value that differs.
+
+    Example:
+        >>> changed({"optim": {"lr": 1, "warmup": 5}}, {"optim": {"lr": 2, "warmup": 5}})
+        ['optim.lr: 1 there, 2 here']
+    """
+    old, new = flatten(before), flatten(now)
+    return [
+        f"{name}: {old.get(name, 'none')} there, {new.get(name, 'none')} here"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]
 
 
 def documented(kind: type[Any], indent: str = "") -> str:
@@ -180,12 +194,11 @@ def _settings_class(sections: Mapping[str, Any]) -> type[Any]:
     return dataclasses.make_dataclass("Sections", fields, frozen=True, kw_only=True)
 
 
-def _override(content: dict[str, Any], override: str) -> None:
-    name, equals, text = override.partition("=")
+def override(content: dict[str, Any], change: str) -> None:
+    """Change one value of a content by ``section.key=value``, as ``--set`` gives it."""
+    name, equals, text = change.partition("=")
     if not equals or not name:
-        raise UserError(
-            f"--set wants section.key=value, got {override!r}; for example optim.lr=1e-4"
-        )
+        raise UserError(f"--set wants KEY=VALUE, got {change!r}; for example optim.lr=1e-4")
     *sections, key = name.strip().split(".")
     for section in sections:
         inside = content.get(section)
@@ -194,13 +207,13 @@ def _override(content: dict[str, Any], override: str) -> None:
         elif isinstance(inside, str):  # perhaps a choice: `loss: oaxe`
             inside = {"name": inside}
         elif not isinstance(inside, dict):
-            raise UserError(f"--set {override}: {section} is a value, not a section")
+            raise UserError(f"--set {change}: {section} is a value, not a section")
         content[section] = inside
         content = inside
     try:
         content[key] = yaml.safe_load(text)
     except yaml.YAMLError:
-        raise UserError(f"--set {override}: {text!r} is not a YAML value") from None
+        raise UserError(f"--set {change}: {text!r} is not a YAML value") from None
 
 
 def _is_section(hint: Any) -> bool:
@@ -220,10 +233,9 @@ def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any
     names = [field.name for field, _ in fields]
     for key in content:
         if key not in names:
-            close = difflib.get_close_matches(str(key), names, n=1)
             known = f"; known: {', '.join(names)}" if names else "; there are none here"
-            hint = f"; did you mean {path}{close[0]}?" if close else known
-            problems.append(f"{path}{key} is not an option{hint}")
+            close = did_you_mean(str(key), names, path)
+            problems.append(f"{path}{key} is not an option{close or known}")
     values: dict[str, Any] = {}
     before = len(problems)
     for field, hint in fields:
@@ -258,11 +270,11 @@ def _build_choice(
     if not known:
         where = f"{path}.name" if isinstance(given, Mapping) else path
         names = ", ".join(alternatives)
-        close = difflib.get_close_matches(str(name), alternatives, n=1)
-        problems.append(f"{where} must be one of {names}, got {name!r}{_did_you_mean(close)}")
-        if not close:
+        hint = did_you_mean(str(name), alternatives)
+        problems.append(f"{where} must be one of {names}, got {name!r}{hint}")
+        name = nearest(str(name), alternatives)  # its options are checked too
+        if name is None:
             return None
-        name = close[0]  # whose options are checked too, so that all is reported at once
     kind = alternatives[name]
     for key in [key for key in options if key not in kind.__dataclass_fields__]:
         owners = [
@@ -290,10 +302,6 @@ def _check_bounds(
                 return
 
 
-def _did_you_mean(close: Sequence[str]) -> str:
-    return f"; did you mean {close[0]}?" if close else ""
-
-
 def _convert(hint: Any, value: Any, name: str, problems: list[str]) -> Any:
     """The value as the annotated type, or a problem."""
     origin, choices = get_origin(hint), get_args(hint)
@@ -305,9 +313,9 @@ def _convert(hint: Any, value: Any, name: str, problems: list[str]) -> Any:
     if origin is Literal:
         if value in choices:
             return value
-        close = difflib.get_close_matches(str(value), map(str, choices), n=1)
-        names = ", ".join(map(str, choices))
-        problems.append(f"{name} must be one of {names}, got {value!r}{_did_you_mean(close)}")
+        names = [str(choice) for choice in choices]
+        close = did_you_mean(str(value), names)
+        problems.append(f"{name} must be one of {', '.join(names)}, got {value!r}{close}")
         return None
     if isinstance(value, Mapping):
         problems.append(f"{name} is a value, not a section; got {value!r}")

@@ -1,4 +1,4 @@
-"""Where and with what a figure was made."""
+"""The machine, the versions and the command that a result comes from."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-import oaxe
+from oaxe import __version__
 
 
 def environment() -> dict[str, Any]:
@@ -28,9 +28,9 @@ def environment() -> dict[str, Any]:
 
 
 def machine() -> dict[str, str | int]:
-    """The part of it that a time depends on."""
+    """The part of the environment that a measured time depends on."""
     return {
-        "oaxe": oaxe.__version__,
+        "oaxe": __version__,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "processor": _processor(),
@@ -39,15 +39,18 @@ def machine() -> dict[str, str | int]:
 
 
 def _commit() -> str | None:
-    """Of the source tree that this package runs from; OAXE_COMMIT tells what a copy cannot know."""
-    if told := os.environ.get("OAXE_COMMIT"):
-        return told
+    """The commit of the source tree that this package runs from.
+
+    A copy of it without its history takes the commit from OAXE_COMMIT.
+    """
+    if given := os.environ.get("OAXE_COMMIT"):
+        return given
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip()
+    return result.stdout.strip()
 
 
 def _processor() -> str:

@@ -12,12 +12,19 @@ class UserError(ValueError):
     exit_code = 1  # of the program
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one, if any is close."""
+    return next(iter(get_close_matches(name, list(known), n=1)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     """A hint to put behind an error about an unknown name; empty if no known one is close.
 
     Example:
         >>> did_you_mean("glatt", ["cmlm", "glat"])
         '; did you mean glat?'
+        >>> did_you_mean("lrr", ["lr", "warmup"], prefix="optim.")
+        '; did you mean optim.lr?'
     """
-    close = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    close = nearest(name, known)
+    return f"; did you mean {prefix}{close}?" if close else ""

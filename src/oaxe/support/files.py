@@ -1,19 +1,20 @@
-"""Files that are whole or not there."""
+"""Files that are complete or absent: a kill or a full disk never leaves a part under the name."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from oaxe.support.errors import UserError
 
 
 @contextmanager
 def appears_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that has its name only when all of it is on the disk.
+    """A file to write, which gets its name when all of it is on the disk.
 
-    Of a link, what it points to is replaced. A device or a pipe is written to as it is.
+    The target of a link is replaced, not the link. A device or a pipe is written to as it is.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
@@ -28,20 +29,42 @@ def appears_whole(path: Path) -> Iterator[BinaryIO]:
     part.replace(path)
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a small file: a kill leaves the old content or the new one, never a part."""
+    with appears_whole(path) as file:
+        file.write(text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """The same, as JSON that people can read."""
+    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file of a folder that gets its name later; returns when the data is on the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the list of names in a folder, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def check_output(path: Path | None, *inputs: Path | None) -> None:
-    """Before the work, not after it: raises UserError if this cannot be written, or is read."""
+    """Raises UserError if the path cannot be written, or is one of the inputs; call it first."""
     if path is None:
         return
     if path.is_dir():
         raise UserError(f"cannot write {path}: it is a folder; give a file")
     if not path.parent.is_dir():
         raise UserError(f"cannot write {path}: there is no folder {path.parent}; create it first")
-    there = [given for given in inputs if given is not None and given.exists()]
-    if path.is_file() and any(path.samefile(given) for given in there):
+    existing = [given for given in inputs if given is not None and given.exists()]
+    if path.is_file() and any(path.samefile(given) for given in existing):
         raise UserError(f"{path} is read, and would be overwritten; give the output another name")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a small file: a kill leaves the old content or the new one, never a part."""
-    with appears_whole(path) as file:
-        file.write(text.encode())

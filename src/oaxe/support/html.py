@@ -1,67 +1,46 @@
-"""Pages that are one file: no scripts, nothing fetched, for light and dark, for desk and phone."""
+"""Pages in one file, without anything fetched: templates for HTML, charts as inline SVG."""
 
 import io
 import re
 import zlib
 from collections.abc import Iterable, Sequence
+from functools import cache
 from html import escape
 from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STYLE = """
-:root { color-scheme: light dark; --paper: #fff; --ink: #1d2329; --soft: #5b6670; --line: #d9dee3;
-  --note: #fdf3d7; --red: #b3202f; --amber: #8a5a00; --good: #00687a }
-@media (prefers-color-scheme: dark) { :root { --paper: #15191d; --ink: #e4e8eb; --soft: #9aa5ae;
-  --line: #343c43; --note: #3a3014; --red: #ff8591; --amber: #f2bd5c; --good: #58c4d6 } }
-body { margin: 0 auto; max-width: 48rem; padding: 1rem; background: var(--paper);
-  color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: break-word }
-h1 { font-size: 1.6rem; line-height: 1.2; margin: 1rem 0 }
-h2 { font-size: 1.2rem; margin: 2.5rem 0 .5rem }
-p { margin: .6rem 0 }
-.lead { font-size: 1.15rem; border-left: 4px solid var(--good); padding-left: .8rem }
-.note { background: var(--note); padding: .6rem .8rem; border-radius: 6px }
-.soft, caption { color: var(--soft); font-size: .9rem }
-.scroll { overflow-x: auto; width: fit-content; min-width: 100%; max-width: calc(100vw - 4rem);
-  margin: .8rem 0 .8rem 50%; transform: translateX(-50%) }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-caption { text-align: left; padding-bottom: .3rem }
-th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid var(--line);
-  white-space: nowrap }
-th:first-child { text-align: left; padding-left: 0 }
-thead th { color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom }
-@media (min-width: 48rem) { .scroll th:first-child { position: sticky; left: 0;
-  background: var(--paper) } }
-@media (max-width: 30rem) { table { font-size: .88rem } th, td { padding: .3rem .4rem } }
-svg, img { display: block; width: 100%; max-width: 32rem; height: auto; margin: .8rem 0 }
-svg { fill: currentColor }
-"""
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        loader=PackageLoader("oaxe"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        lstrip_blocks=True,
+    )
+
+
+def render(template: str, **values: object) -> str:
+    """A template of ``oaxe/templates``. Every value but :class:`markupsafe.Markup` is escaped."""
+    return _templates().get_template(template).render(**values)
 
 
 def page(title: str, body: str, style: str = "") -> str:
-    """A whole page. The title is text; the body is HTML, and ``style`` is added to the stylesheet.
+    """A whole page. The title is text, the body HTML; ``style`` is added to the stylesheet.
 
     Example:
         >>> "<h1>1 &lt; 2</h1>" in page("1 < 2", "")
         True
     """
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>{escape(title)}</title>
-<style>{STYLE}{style}</style>
-</head>
-<body>
-<h1>{escape(title)}</h1>
-{body}
-</body>
-</html>
-"""
+    return render("page.html", title=title, body=Markup(body), style=Markup(style))
 
 
 def paragraph(text: str, kind: str = "") -> str:
@@ -70,27 +49,13 @@ def paragraph(text: str, kind: str = "") -> str:
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of plain text whose rows start with their names. It scrolls in a box of its own."""
-    columns = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-    body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        + "</tr>"
-        for name, *cells in rows
-    )
-    return scroll(
-        caption,
-        f"<caption>{escape(caption)}</caption><thead><tr>{columns}</tr></thead>"
-        f"<tbody>{body}</tbody>",
-    )
+    """A table of plain text. The first cell of a row is its name."""
+    return render("table.html", caption=caption, head=head, rows=rows)
 
 
-def scroll(name: str, inside: str) -> str:
+def scroll(caption: str, inside: str) -> str:
     """A table, given as HTML, in a box that scrolls sideways where the page is too narrow."""
-    return (
-        f'<div class="scroll" role="region" aria-label="{escape(name)}" tabindex="0">'
-        f"<table>{inside}</table></div>"
-    )
+    return render("scroll.html", caption=caption, inside=Markup(inside))
 
 
 def picture(width: float = 4.8, height: float = 3.2) -> "tuple[Figure, Axes]":
@@ -109,11 +74,11 @@ def picture(width: float = 4.8, height: float = 3.2) -> "tuple[Figure, Axes]":
 def svg(figure: "Figure", title: str) -> str:
     """A figure as inline SVG, as wide as its column.
 
-    What is black in it takes the page's colour for text, so that it can be read in the dark too.
+    Black becomes the text colour of the page, so that the figure can be read in dark mode too.
 
     Args:
-        title: what the picture shows, for those who cannot see it. No two on a page may be equal:
-            the ids inside the SVG are made of it.
+        title: what the figure shows, for screen readers. Titles on a page must differ, since the
+            ids inside the SVG are made from them.
     """
     import matplotlib
 

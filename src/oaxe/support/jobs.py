@@ -1,4 +1,4 @@
-"""Work shared out to processes, several on each GPU, that Ctrl-C stops in good order."""
+"""Jobs in processes, several on each GPU; Ctrl-C lets the running ones save and stop."""
 
 import multiprocessing
 import os
@@ -25,40 +25,42 @@ INTERRUPTED = "interrupted"
 
 
 class StoppedError(Exception):
-    """The user stopped it; what was done is on the disk and is taken up again."""
+    """The user stopped the job; it can be resumed from what is on the disk."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one process does at a stretch."""
+    """Work that one process does without a break."""
 
     name: str
-    work: Callable[[Console], object]  # to be pickled; raises StoppedError where Ctrl-C ended it
-    log: Path  # that the console writes to
+    work: Callable[[Console], object]  # can be pickled; raises StoppedError where Ctrl-C ended it
+    log: Path  # where the console writes
     needs: frozenset[str] = frozenset()  # names of jobs that must be done before
-    models: int = 1  # for the bar
+    models: int = 1  # steps of the progress bar
 
 
 def run_jobs(jobs: Sequence[Job], per_device: int, console: Console) -> dict[str, str]:
-    """Do them in ``per_device`` processes a device; returns what did not succeed and why.
+    """Do the jobs in ``per_device`` processes a device; returns the failed ones and why.
 
-    Of the jobs that can begin, the first in the list is the next.
+    The next job is the first in the list that can begin.
     """
     if not jobs:
         return {}
     devices = visible_devices()
-    places = max(len(devices), 1) * per_device
-    workers = min(places, len(jobs))
+    most_workers = max(len(devices), 1) * per_device
+    workers = min(most_workers, len(jobs))
+    # Threads, on which the last bits depend, are as many however few jobs are left.
+    threads = max(1, (os.cpu_count() or 1) // most_workers)
     spawn = multiprocessing.get_context("spawn")
-    seats = spawn.Queue()
+    to_take = spawn.Queue()  # a device for each worker
     for worker in range(workers):
-        seats.put(devices[worker % len(devices)] if devices else "")
+        to_take.put(devices[worker % len(devices)] if devices else "")
     failed: dict[str, str] = {}
     waiting = list(jobs)
     running: dict[Future[str], Job] = {}
     with (
         Progress(console=console) as progress,
-        ProcessPoolExecutor(workers, spawn, take_seat, (seats, places)) as pool,
+        ProcessPoolExecutor(workers, spawn, take_device, (to_take, threads)) as pool,
         sigterm_as_ctrl_c(),
     ):
         bar = progress.add_task("models", total=sum(job.models for job in jobs))
@@ -67,7 +69,7 @@ def run_jobs(jobs: Sequence[Job], per_device: int, console: Console) -> dict[str
                 fail_without_needs(waiting, failed)
                 while len(running) < workers and (job := next_job(waiting, running.values())):
                     running[pool.submit(perform, job)] = job
-                    waiting.remove(job)  # what is queued could not be called back
+                    waiting.remove(job)  # not earlier: queued jobs cannot be cancelled
                 for done in wait(running, return_when=FIRST_COMPLETED).done:
                     problem = done.result()
                     job = running.pop(done)
@@ -75,9 +77,9 @@ def run_jobs(jobs: Sequence[Job], per_device: int, console: Console) -> dict[str
                         failed[job.name] = problem
                     progress.update(bar, advance=job.models)
                     progress.console.print(f"{problem or 'done'}: {job.name}", highlight=False)
-        except KeyboardInterrupt:  # those that work save and leave by themselves
+        except KeyboardInterrupt:  # running jobs save and stop by themselves
             failed["everything else"] = INTERRUPTED
-            for child in multiprocessing.active_children():  # a terminal has told them already
+            for child in multiprocessing.active_children():  # a terminal has done so already
                 if child.pid is not None:
                     os.kill(child.pid, signal.SIGINT)
         except BrokenProcessPool:
@@ -88,13 +90,13 @@ def run_jobs(jobs: Sequence[Job], per_device: int, console: Console) -> dict[str
 
 
 def next_job(waiting: Sequence[Job], running: Collection[Job]) -> Job | None:
-    """The first that waits for nothing."""
+    """The first whose needs are done."""
     ahead = {job.name for job in (*waiting, *running)}
     return next((job for job in waiting if not job.needs & ahead), None)
 
 
 def fail_without_needs(waiting: list[Job], failed: dict[str, str]) -> None:
-    """Take out what can never begin."""
+    """Move jobs whose needs have failed from ``waiting`` to ``failed``."""
     while hopeless := [job for job in waiting if job.needs & failed.keys()]:
         for job in hopeless:
             waiting.remove(job)
@@ -102,26 +104,28 @@ def fail_without_needs(waiting: list[Job], failed: dict[str, str]) -> None:
 
 
 def visible_devices() -> list[str]:
-    """Names for CUDA_VISIBLE_DEVICES: of those that this process may use."""
+    """The devices that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     count = torch.cuda.device_count()
     return allowed.split(",")[:count] if allowed else [str(number) for number in range(count)]
 
 
-def take_seat(seats: Any, places: int) -> None:
-    """In a new process, before anything asks for a device.
-
-    Its threads, on which the last bits depend, are as many however few jobs are left.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as long as it has nothing to do
-    threading.Thread(target=leave_with_parent, daemon=True).start()
-    if device := seats.get():
+def take_device(to_take: Any, threads: int) -> None:
+    """In a new process, before anything asks for a device."""
+    begin_worker(threads)
+    if device := to_take.get():
         os.environ["CUDA_VISIBLE_DEVICES"] = device
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // places))
+
+
+def begin_worker(threads: int) -> None:
+    """In a new process: ignore Ctrl-C, which the parent handles, and end with the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
 
 
 def leave_with_parent() -> None:
-    """A parent that was killed has told nobody; work goes on where it was, as after any kill."""
+    """End this process with its parent, which may be killed without a word."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -129,7 +133,7 @@ def leave_with_parent() -> None:
 
 
 def perform(job: Job) -> str:
-    """Returns what went wrong, or nothing."""
+    """Returns what went wrong, or ""."""
     try:
         job.log.parent.mkdir(parents=True, exist_ok=True)
         with job.log.open("a", encoding="utf-8") as log:

@@ -1,25 +1,35 @@
-"""Tables of figures as text, whoever shows them: Markdown, a page, a terminal."""
+"""Tables as text, for Markdown, pages and terminals."""
 
 from collections.abc import Sequence
 from statistics import mean, stdev
 from typing import NamedTuple
 
-NOTHING = "-"
+NOTHING = "-"  # an empty cell
 
 
-class Figures(NamedTuple):
+class TextTable(NamedTuple):
     title: str
     head: list[str]
     rows: list[list[str]]
 
 
-def markdown(figures: Figures) -> str:
-    rows = [figures.head, ["---"] * len(figures.head), *figures.rows]
-    return f"**{figures.title}**\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+def markdown(table: TextTable) -> str:
+    rows = [table.head, ["---"] * len(table.head), *table.rows]
+    return f"**{table.title}**\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def number(value: float | None, form: str = ".1f") -> str:
+    """A cell.
+
+    Example:
+        >>> number(1.25, ".2f"), number(None)
+        ('1.25', '-')
+    """
+    return NOTHING if value is None else f"{value:{form}}"
 
 
 def mean_and_spread(values: Sequence[float], form: str = ".1f") -> str:
-    """Over seeds: the mean and, of two or more, the standard deviation.
+    """The mean over seeds and, of two or more, the standard deviation.
 
     Example:
         >>> mean_and_spread([1.0, 2.0, 3.0])

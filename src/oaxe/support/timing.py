@@ -1,4 +1,4 @@
-"""Medians with spread, contenders taking turns so that a busy moment hits all of them."""
+"""Wall-clock times of contenders that take turns, so that a busy moment affects all of them."""
 
 import random
 import statistics
@@ -17,6 +17,7 @@ class Timing:
 
     @property
     def spread(self) -> str:
+        """Fastest and slowest run, in milliseconds."""
         low, high = min(self.seconds) * 1e3, max(self.seconds) * 1e3
         digits = 0 if low >= 10 else 3
         return f"{low:.{digits}f}-{high:.{digits}f}"
@@ -35,8 +36,8 @@ def take_turns(
 ) -> Iterator[tuple[str, float]]:
     """Run every contender once to warm up, then in turns; yields name and seconds of each run.
 
-    Every round has an order of its own, the same whenever this is called: who runs after whom
-    matters, because it leaves caches full and a processor warm.
+    Each round has another order, since a run leaves caches full and the processor warm for the
+    next one. The orders are the same in every call.
     """
     for run in contenders.values():
         run()

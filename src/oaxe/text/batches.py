@@ -1,13 +1,13 @@
-"""Batches by token budget: planned for a whole epoch, collated ahead, resumable anywhere.
+"""A corpus goes in, padded batches come out: planned for an epoch, collated ahead, resumable.
 
 An update is what the optimiser steps on: a fixed number of target tokens over all ranks. It is cut
-into micro-batches that fit into memory. Which sentences form an update depends on the seed and the
-epoch alone; how many ranks share it changes only the cuts.
+into micro-batches that fit into memory. The seed and the epoch alone decide which sentences form an
+update; the number of ranks changes only the cuts.
 """
 
-import queue
-import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,16 +32,13 @@ class Batch:
     n_target_tokens: int  # without padding
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
-        source, target, indices = (
-            tensor.to(device, non_blocking=non_blocking)
-            for tensor in (self.source, self.target, self.indices)
-        )
-        return Batch(source, target, indices, self.n_target_tokens)
+        return self._with(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Batch":
-        source, target, indices = (
-            tensor.pin_memory() for tensor in (self.source, self.target, self.indices)
-        )
+        return self._with(Tensor.pin_memory)
+
+    def _with(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        source, target, indices = map(change, (self.source, self.target, self.indices))
         return Batch(source, target, indices, self.n_target_tokens)
 
 
@@ -83,7 +80,7 @@ def cut(
     max_tokens: int,
     max_target_tokens: int | None = None,
 ) -> list[Indices]:
-    """Cut ``order`` into batches of as many sentences as fit, side by side.
+    """Cut ``order`` into batches of as many consecutive sentences as fit.
 
     The padded size (sentences times the longest of them) of either side stays within
     ``max_tokens``, the EOS of the source included; that of the target also within
@@ -215,27 +212,31 @@ class UpdateLoader:
         )
         self._rank, self._world_size = rank, world_size
         self._device = torch.device(device)
-        if self._device.type == "cuda" and self._device.index is None:
-            self._device = torch.device("cuda", torch.cuda.current_device())
-        self._start = (start_epoch, start_update)
-        self._ready: queue.Queue[Update | BaseException] = queue.Queue(max(1, prefetch))
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="batches", daemon=True)
-        self._thread.start()
+        self._updates = self._iterate(start_epoch, start_update)
+        self._thread = ThreadPoolExecutor(1, "batches")
+        if self._device.type == "cuda":
+            if self._device.index is None:
+                self._device = torch.device("cuda", torch.cuda.current_device())
+            self._thread.submit(torch.cuda.set_device, self._device)
+        self._ready: deque[Future[Update]] = deque()
+        for _ in range(max(1, prefetch)):
+            self._prepare_next()
 
     def __iter__(self) -> "UpdateLoader":
         return self
 
     def __next__(self) -> Update:
-        if self._closed.is_set():
+        if not self._ready:
             raise StopIteration
-        item = self._ready.get()
-        if isinstance(item, BaseException):
+        try:
+            update = self._ready.popleft().result()
+        except BaseException:
             self.close()
-            raise item
-        # Issued here, not in the thread: copies then follow the stream of the consumer.
-        batches = [batch.to(self._device, non_blocking=True) for batch in item.batches]
-        return item._replace(batches=batches)
+            raise
+        self._prepare_next()
+        # Copied here, not in the thread: copies then follow the stream of the consumer.
+        batches = [batch.to(self._device, non_blocking=True) for batch in update.batches]
+        return update._replace(batches=batches)
 
     def __enter__(self) -> "UpdateLoader":
         return self
@@ -244,32 +245,14 @@ class UpdateLoader:
         self.close()
 
     def close(self) -> None:
-        """Stop the thread; what it has prepared is lost."""
-        self._closed.set()
-        self._thread.join()
+        """Stop the thread; the updates that are ready are lost."""
+        self._ready.clear()
+        self._thread.shutdown(cancel_futures=True)
 
-    def _work(self) -> None:
-        try:
-            if self._device.type == "cuda":
-                torch.cuda.set_device(self._device)
-            for update in self._updates():
-                if not self._put(update):
-                    return
-        except BaseException as error:  # the consumer raises it
-            self._put(error)
+    def _prepare_next(self) -> None:
+        self._ready.append(self._thread.submit(next, self._updates))
 
-    def _put(self, item: Update | BaseException) -> bool:
-        """False once the loader is closed."""
-        while not self._closed.is_set():
-            try:
-                self._ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
-
-    def _updates(self) -> Iterator[Update]:
-        epoch, first = self._start
+    def _iterate(self, epoch: int, first: int) -> Iterator[Update]:
         while True:
             plan = self._plan(epoch=epoch)
             if first > len(plan):

@@ -1,4 +1,8 @@
-"""A prepared split: token arrays on disk, read where they are needed."""
+"""A prepared folder is opened: token arrays on disk, read where they are needed, and subwords.
+
+Every file is compared with its checksum when it is opened: token ids mean nothing with the subwords
+of another folder.
+"""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -9,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oaxe.support.errors import UserError
-from oaxe.text.manifest import SIDES, Manifest, read_manifest, split_files
-from oaxe.text.manifest import verify as verify_files
-
-__all__ = ["Corpus", "Manifest", "Sentences", "read_manifest"]
+from oaxe.text.manifest import SIDES, SUBWORDS, read_manifest, split_files, verify_files
+from oaxe.text.subwords import Subwords
 
 
 class Sentences:
@@ -47,7 +49,7 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: Path, split: str, *, verify: bool = True) -> "Corpus":
-        """Map the files of a split into memory.
+        """Map the files of a split into memory, and verify them and the subwords.
 
         Args:
             folder: made by :func:`oaxe.text.prepare.prepare`.
@@ -64,16 +66,15 @@ class Corpus:
                 f"{folder} has no split {split!r}, only {', '.join(manifest.splits)}; "
                 "run 'oaxe prepare' with files for it"
             )
-        verify_files(folder, manifest, split_files(split), content=verify)
-        sides = []
-        for i, side in enumerate(SIDES):
+        verify_files(folder, manifest, [SUBWORDS, *split_files(split)], content=verify)
+        sides, expected = [], manifest.splits[split]
+        for side, n_tokens in zip(SIDES, expected.tokens, strict=True):
             stem = folder / f"{split}.{side}"
             tokens, offsets = (load(Path(f"{stem}.{kind}.npy")) for kind in ("tokens", "offsets"))
-            counts = manifest.splits[split]
-            if len(offsets) != counts.pairs + 1 or len(tokens) != counts.tokens[i]:
+            if len(offsets) != expected.pairs + 1 or len(tokens) != n_tokens:
                 raise UserError(
                     f"{stem} has {len(offsets) - 1:,} sentences and {len(tokens):,} tokens, the "
-                    f"manifest says {counts.pairs:,} and {counts.tokens[i]:,}; "
+                    f"manifest says {expected.pairs:,} and {n_tokens:,}; "
                     "run 'oaxe prepare' again, with --overwrite"
                 )
             sides.append(Sentences(tokens, offsets))
@@ -100,7 +101,7 @@ class Corpus:
 
     @cached_property
     def sources_text(self) -> list[str]:
-        """The lines as they were given; of valid and test only."""
+        """The lines as they were given; valid and test have them."""
         return self._text("source")
 
     @cached_property
@@ -119,3 +120,9 @@ def load(path: Path) -> NDArray[Any]:
     # A plain view: indexing a np.memmap makes an object of its class each time, and is slower.
     array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
     return array
+
+
+def load_subwords(folder: Path) -> Subwords:
+    """The subwords of a prepared folder; raises UserError if they are not what was written."""
+    verify_files(folder, read_manifest(folder), [SUBWORDS])
+    return Subwords.load(folder / SUBWORDS)

@@ -1,4 +1,4 @@
-"""Repeated pairs of a corpus of any size, found on disk."""
+"""Pairs of lines go in, a mask of the repeated ones comes out; memory does not grow with them."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ BUCKETS = 128
 
 
 class Duplicates:
-    """Marks each pair that was seen before, up to NFKC and spaces.
+    """Finds pairs that were seen before, up to NFKC and spaces.
 
     The 128-bit hash of a pair is appended to one of 128 files by its last bits; equal pairs meet
     in the same file, and one file at a time is sorted in memory (4 MB for 20 million pairs).

@@ -1,6 +1,8 @@
-"""One split of a corpus into token arrays on disk, chunk by chunk, with a count of every drop."""
+"""Pairs of lines go in, token arrays on disk come out: one split, a chunk of lines at a time.
 
-import os
+Pairs that are dropped are counted by reason.
+"""
+
 from collections.abc import Callable, Sequence
 from itertools import chain, compress
 from pathlib import Path
@@ -30,7 +32,15 @@ def encode_split(
     keep_text: bool = False,
     advance: Callable[[int], None] = lambda position: None,
 ) -> Split:
-    """Write the pairs that are kept; ``repeats`` ``(pairs,)`` marks some to be dropped.
+    """Write the pairs that are kept, and return their numbers.
+
+    Args:
+        out: folder for the files of the split.
+        pair: files of source and target.
+        max_length, max_ratio: drop pairs beyond; None keeps all.
+        repeats: ``(pairs,)``, True for pairs to drop.
+        keep_text: also write the lines as they are, for BLEU.
+        advance: is told the bytes that were read.
 
     Raises:
         UserError: a file cannot be read, or nothing is left.
@@ -40,14 +50,14 @@ def encode_split(
     for chunk in read_parallel(*pair):
         lines = (chunk.sources, chunk.targets)
         ids = [subwords.encode(text) for text in lines]
-        source, target = ([*map(len, side)] for side in ids)
-        lengths = np.array([source, target])  # (2, pairs)
-        here = slice(chunk.first_line - 1, chunk.first_line - 1 + len(source))
-        keep = np.ones(len(source), bool)
+        lengths = np.array([[*map(len, side)] for side in ids])  # (2, pairs)
+        blank = np.array([[not line.strip() for line in side] for side in lines])
+        first, count = chunk.first_line - 1, lengths.shape[1]
+        keep = np.ones(count, bool)
         for reason, applies in {
-            "blank source": np.array([not line.strip() for line in chunk.sources]),
-            "blank target": np.array([not line.strip() for line in chunk.targets]),
-            "repeated": repeats is not None and repeats[here],
+            "blank source": blank[0],
+            "blank target": blank[1],
+            "repeated": repeats is not None and repeats[first : first + count],
             "source too long": max_length is not None and lengths[0] > max_length,
             "target too long": max_length is not None and lengths[1] > max_length,
             "ratio too high": max_ratio is not None and lengths.max(0) > max_ratio * lengths.min(0),
@@ -128,8 +138,6 @@ class GrowingArray:
         self._file.seek(0)
         self._write_header()
         assert end - self._file.tell() == self.size * self.dtype.itemsize
-        self._file.flush()
-        os.fsync(self._file.fileno())
         self._file.close()
 
     def _write_header(self) -> None:

@@ -1,8 +1,8 @@
-"""Reading parallel text, plain or compressed, strictly: nothing is mended, nothing is skipped.
+"""Text files go in, plain or compressed; lines and pairs of lines come out.
 
 A line ends at a line feed, or at a carriage return and a line feed; any other "line break" of
 Unicode is a character of the sentence. A byte order mark in front is not part of the text.
-Whatever cannot be read is an error with file and line.
+Nothing is mended or skipped: a line that cannot be read is an error with its file and number.
 """
 
 import gzip
@@ -23,6 +23,7 @@ LINE_LIMIT = 1 << 20  # bytes; more is no sentence, and would let memory grow wi
 BLOCK = 1 << 16  # bytes that are read at once
 CHUNK_PAIRS = 8192
 CHUNK_BYTES = 1 << 24  # a chunk ends here too, so that long lines need no more memory
+Pair = tuple[Path, Path]  # files of source and target, one sentence a line
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 OPENERS: dict[str, Callable[[BinaryIO], Any]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
@@ -44,8 +45,8 @@ class Lines:
     """The lines of a file (plain, ``.gz`` or ``.xz``) one by one, with the number of the last.
 
     Args:
-        path: of the file, or the name of what is open already.
-        file: that, if so; it is not closed.
+        path: of the file; with ``file``, its name in messages.
+        file: an open file to read instead; it is not closed.
     """
 
     def __init__(self, path: Path, file: BinaryIO | None = None) -> None:
@@ -59,8 +60,8 @@ class Lines:
             raise UserError(f"cannot read {path}: {error.strerror}; check the path") from error
         opened = OPENERS.get(path.suffix) if file is None else None
         self._text: Any = opened(self._disk) if opened else self._disk
-        self._whole = deque[bytes]()  # lines that have come
-        self._rest = b""  # the beginning of another
+        self._whole = deque[bytes]()  # complete lines that were read ahead
+        self._rest = b""  # the beginning of the next
         self._ended = False
         self._has_returns = False  # inside its first line
 
@@ -104,12 +105,12 @@ class Lines:
         return text
 
     def comes_within(self, seconds: float) -> bool:
-        """Whether the next line, or the end, need not be waited for any longer than that."""
+        """Whether the next line, or the end, arrives within that time."""
         while not self._whole and not self._ended:
             try:
                 if not select([self._disk], [], [], seconds)[0]:
                     return False
-            except io.UnsupportedOperation:  # no file of the system: nothing waits
+            except io.UnsupportedOperation:  # not a file of the system: reading does not wait
                 pass
             self._fetch()
         return True
@@ -118,7 +119,7 @@ class Lines:
         """The number of lines of the whole file; reads to its end.
 
         Raises:
-            UserError: all lines were read as one, for they end as on old Macs.
+            UserError: all lines were read as one, because they end as on old Macs.
         """
         while self.read() is not None:
             pass
@@ -133,7 +134,7 @@ class Lines:
             )
 
     def _fetch(self) -> None:
-        """Wait for the next bytes."""
+        """Read the next bytes, which may wait."""
         try:
             block = self._text.read1(BLOCK)
         except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:

@@ -1,36 +1,26 @@
-"""What a prepared folder holds: counts, what was dropped and why, checksums of every file.
+"""The layout of a prepared folder, and its manifest: counts, reasons of drops, checksums.
 
-The manifest is written last and in one step: a folder without it is not finished.
+manifest.json
+subwords.model
+{train,valid,test}.{source,target}.tokens.npy    flat token ids without special symbols
+{train,valid,test}.{source,target}.offsets.npy   sentence i is tokens[offsets[i]:offsets[i + 1]]
+{valid,test}.{source,target}.txt                 the kept lines as they were given, for BLEU
 
-    manifest.json
-    subwords.model
-    {train,valid,test}.{source,target}.tokens.npy    flat token ids without special symbols
-    {train,valid,test}.{source,target}.offsets.npy   sentence i is tokens[offsets[i]:offsets[i + 1]]
-    {valid,test}.{source,target}.txt                 the kept lines as they were given, for BLEU
+The manifest is written last: a folder without it is not finished.
 """
 
 import json
-import os
-import zlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oaxe.support.checksums import Checksum, problem
 from oaxe.support.errors import UserError
 
 FORMAT = 1
 MANIFEST, SUBWORDS = "manifest.json", "subwords.model"
 SPLITS, SIDES = ("train", "valid", "test"), ("source", "target")
-
-
-@dataclass(frozen=True)
-class Checksum:
-    bytes: int
-    crc32: str
-
-    def __str__(self) -> str:
-        return f"{self.bytes:,} bytes with crc32 {self.crc32}"
 
 
 @dataclass(frozen=True)
@@ -72,58 +62,36 @@ def split_files(split: str) -> list[str]:
     return [f"{split}.{side}.{kind}" for kind in kinds for side in SIDES]
 
 
-def checksum(path: Path) -> Checksum:
-    crc = size = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            crc = zlib.crc32(block, crc)
-            size += len(block)
-    return Checksum(size, f"{crc:08x}")
-
-
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Complete or not at all, also when the machine stops."""
-    temporary = folder / (MANIFEST + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(asdict(manifest), file, indent=2, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(folder / MANIFEST)
-
-
 def read_manifest(folder: Path) -> Manifest:
     """Raises UserError if the folder is missing, unfinished, damaged or of another format."""
     path = folder / MANIFEST
     again = "make it with 'oaxe prepare', whose run may have been cut short"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        if written_by_prepare(found) and found["format"] == FORMAT:
+            return _parse(found)
     except (FileNotFoundError, NotADirectoryError) as error:
         what = "is not finished: it has no" if folder.is_dir() else "is no folder with a"
         raise UserError(f"{folder} {what} {MANIFEST}; {again}") from error
-    except ValueError as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is damaged: {error}; {again}, with --overwrite") from error
     if not written_by_prepare(found):
         raise UserError(
             f"{path} was not written by 'oaxe prepare' but by something else; choose another folder"
         )
-    version = found["format"]
-    if version != FORMAT:
-        raise UserError(f"{path} has format {version}, this version reads {FORMAT}; {again}")
-    try:
-        splits = {
-            name: Split(
-                **split | {"dropped": {k: Dropped(**v) for k, v in split["dropped"].items()}}
-            )
-            for name, split in found["splits"].items()
-        }
-        sums = {
-            key: {name: Checksum(**value) for name, value in found[key].items()}
-            for key in ("inputs", "files")
-        }
-        return Manifest(**found | sums | {"splits": splits})
-    except (TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{path} is damaged: {error}; {again}, with --overwrite") from error
+    raise UserError(f"{path} has format {found['format']}, this version reads {FORMAT}; {again}")
+
+
+def _parse(found: dict[str, Any]) -> Manifest:
+    sums = {
+        key: {name: Checksum(**value) for name, value in found[key].items()}
+        for key in ("inputs", "files")
+    }
+    splits = {
+        name: Split(**split | {"dropped": {k: Dropped(**v) for k, v in split["dropped"].items()}})
+        for name, split in found["splits"].items()
+    }
+    return Manifest(**found | sums | {"splits": splits})
 
 
 def written_by_prepare(found: object) -> bool:
@@ -131,21 +99,16 @@ def written_by_prepare(found: object) -> bool:
     return isinstance(found, dict) and isinstance(found.get("format"), int)
 
 
-def verify(folder: Path, manifest: Manifest, names: Iterable[str], *, content: bool = True) -> None:
+def verify_files(
+    folder: Path, manifest: Manifest, names: Iterable[str], *, content: bool = True
+) -> None:
     """Compare files with their checksums; ``content=False`` looks at the sizes alone.
 
     Raises:
         UserError: a file is missing or differs.
     """
     for name in names:
-        path = folder / name
-        if name not in manifest.files or not path.is_file():
-            raise UserError(f"{path} is missing; run 'oaxe prepare' again, with --overwrite")
-        expected = manifest.files[name]
-        size = path.stat().st_size
-        found = checksum(path) if content else Checksum(size, expected.crc32)
-        if found != expected:
-            raise UserError(
-                f"{path} is damaged: {found}, the manifest says {expected}; "
-                "run 'oaxe prepare' again, with --overwrite"
-            )
+        path, expected = folder / name, manifest.files.get(name)
+        wrong = problem(path, expected, content=content) if expected else f"{path} is missing"
+        if wrong:
+            raise UserError(f"{wrong}; run 'oaxe prepare' again, with --overwrite")

@@ -1,4 +1,4 @@
-"""From parallel text to a prepared folder: one joint vocabulary and memory-mapped token arrays.
+"""Parallel text files go in, a prepared folder comes out: one vocabulary and token arrays.
 
 Every file is streamed: memory holds a chunk of lines and the sample that subwords are learned
 from, whatever the size of the corpus. The layout of the folder is in :mod:`oaxe.text.manifest`.
@@ -9,6 +9,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,24 +17,24 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
+from oaxe.support.checksums import Checksum, checksum
+from oaxe.support.config import changed
 from oaxe.support.errors import UserError
+from oaxe.support.files import sync, write_json
 from oaxe.text.duplicates import Duplicates
 from oaxe.text.encode import describe, encode_split
 from oaxe.text.languages import check_code, language_in_name
-from oaxe.text.lines import read_parallel
+from oaxe.text.lines import Pair, read_parallel
 from oaxe.text.manifest import (
     FORMAT,
     MANIFEST,
     SIDES,
     SPLITS,
     SUBWORDS,
-    Checksum,
     Manifest,
-    checksum,
     read_manifest,
     split_files,
-    verify,
-    write_manifest,
+    verify_files,
     written_by_prepare,
 )
 from oaxe.text.subwords import Subwords, train_subwords
@@ -43,8 +44,6 @@ SAMPLE_PAIRS = 500_000  # subwords are learned from at most so many pairs
 SAMPLE_CHARACTERS = 2_000  # of a line; longer ones are not sampled
 SCRATCH = ".unfinished"
 OUTPUTS = (MANIFEST, SUBWORDS, *chain.from_iterable(map(split_files, SPLITS)))
-
-Pair = tuple[Path, Path]
 
 
 def prepare(
@@ -70,18 +69,17 @@ def prepare(
     Only training pairs are filtered by length, ratio and repetition. Pairs with a blank side are
     dropped from every split. All drops are counted in the manifest, with their first lines.
 
-    A finished folder is left alone: with the same options and files it is returned as it is, with
-    others it is an error unless ``overwrite``, which replaces it when all else is done. A run that
-    is killed leaves what was there, and the next one begins again. Files of these names that no run
-    has written are an error.
+    A finished folder is left alone: with the same options and files its manifest is returned; with
+    others it is an error, unless ``overwrite`` replaces it, at the very end. A killed run leaves
+    what was there, and the next one begins anew. Files of these names from elsewhere are an error.
 
     Args:
         train: source and target file; also ``valid`` and ``test``.
         vocab_size: pieces of the joint BPE vocabulary, learned from up to 500,000 training pairs.
         character_coverage: see :func:`oaxe.text.subwords.train_subwords`.
         max_length: drop training pairs with more tokens than this on a side; None keeps all.
-        max_ratio: drop training pairs whose longer side has more than so many times the tokens of
-            the shorter; None keeps all.
+        max_ratio: drop training pairs whose longer side has more than this many times the tokens
+            of the shorter; None keeps all.
         deduplicate: keep only the first of equal training pairs (equal up to NFKC and spaces).
         subwords: use this model and learn none; ``vocab_size`` and ``character_coverage`` are then
             those of the model.
@@ -122,7 +120,7 @@ def prepare(
     refuse_foreign(out)
     if (out / MANIFEST).exists() and not overwrite:
         manifest = finished(out, options, inputs)
-        shutil.rmtree(out / SCRATCH, ignore_errors=True)  # of a run killed as it tidied up
+        shutil.rmtree(out / SCRATCH, ignore_errors=True)  # a run was killed at its very end
         console.print(f"{out} is already prepared with these options and files: nothing to do")
         return manifest
 
@@ -161,10 +159,12 @@ def prepare(
         splits=splits,
         files={name: checksum(scratch / name) for name in names},
     )
+    for name in names:
+        sync(scratch / name)
     remove_outputs(out)
     for name in names:
         (scratch / name).replace(out / name)
-    write_manifest(out, manifest)
+    write_json(out / MANIFEST, asdict(manifest))
     shutil.rmtree(scratch)
     summarise(manifest, console)
     return manifest
@@ -194,7 +194,7 @@ def check_options(
 
 
 def check_languages(source: str, target: str, pairs: dict[str, Pair]) -> None:
-    """Raises UserError for what is no code, and for files whose names say that they are swapped."""
+    """Raises UserError for an invalid code, and for files whose names say that they are swapped."""
     for language in (source, target):
         check_code(language)
     for split, pair in pairs.items():
@@ -214,25 +214,20 @@ def input_checksum(path: Path) -> Checksum:
 
 
 def finished(out: Path, options: dict[str, Any], inputs: dict[str, Checksum]) -> Manifest:
-    """The manifest of a folder that is whole and was made from the same options and files."""
+    """The manifest of a folder that is undamaged and was made from the same options and files."""
     manifest = read_manifest(out)
-    new, old = options | inputs, manifest.options | manifest.inputs
-    changed = [
-        f"{name}: {old.get(name, 'none')} there, {new.get(name, 'none')} here"
-        for name in sorted(new.keys() | old.keys())
-        if new.get(name) != old.get(name)
-    ]
-    if changed:
+    differences = changed(manifest.options | manifest.inputs, options | inputs)
+    if differences:
         raise UserError(
-            f"{out} was prepared from something else:\n  " + "\n  ".join(changed) + "\n"
+            f"{out} was prepared from something else:\n  " + "\n  ".join(differences) + "\n"
             "Choose another folder, or replace this one with --overwrite"
         )
-    verify(out, manifest, manifest.files)
+    verify_files(out, manifest, manifest.files)
     return manifest
 
 
 def refuse_foreign(out: Path) -> None:
-    """Raises UserError if a run would replace what no run has written, ``overwrite`` or not."""
+    """Raises UserError if files from elsewhere would be replaced, with ``overwrite`` or without."""
     if (out / SCRATCH).is_dir():
         return
     found = [name for name in OUTPUTS if (out / name).exists()]
@@ -250,17 +245,17 @@ def refuse_foreign(out: Path) -> None:
 
 
 def remove_outputs(out: Path) -> None:
-    """What a run has written, the manifest first."""
+    """Remove the files of a run, the manifest first."""
     for name in OUTPUTS:
         (out / name).unlink(missing_ok=True)
 
 
 @contextmanager
 def unfinished(out: Path) -> Iterator[Path]:
-    """A folder in ``out`` for the work, by which it is known as ours; none is left by an error."""
+    """A folder in ``out`` for the work, which marks ``out`` as ours; an error removes it."""
     is_new, scratch = not out.exists(), out / SCRATCH
     if not (out / MANIFEST).exists():
-        remove_outputs(out)  # of a run that was killed as it put them there
+        remove_outputs(out)  # a run was killed as it moved them there
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     try:
@@ -273,7 +268,7 @@ def unfinished(out: Path) -> Iterator[Path]:
 
 
 def follow(progress: Progress, title: str, pair: Pair) -> Callable[[int], None]:
-    """A bar over the bytes of two files."""
+    """A progress bar over the bytes of two files."""
     task = progress.add_task(title, total=sum(path.stat().st_size for path in pair))
     return lambda position: progress.update(task, completed=position)
 
@@ -292,8 +287,8 @@ def scan(
             seen += 1
             if seen <= SAMPLE_PAIRS:
                 sample += source, target
-            elif (place := rng.randrange(seen)) < SAMPLE_PAIRS:
-                sample[2 * place : 2 * place + 2] = source, target
+            elif (slot := rng.randrange(seen)) < SAMPLE_PAIRS:
+                sample[2 * slot : 2 * slot + 2] = source, target
         if duplicates:
             duplicates.add(chunk.sources, chunk.targets)
         advance(chunk.position)

@@ -6,7 +6,6 @@ that name is complete or it does not exist. Nothing is ever unpickled.
 """
 
 import json
-import os
 import shutil
 import zlib
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from oaxe.support.errors import UserError
+from oaxe.support.files import sync, write_synced
 
 FORMAT = 2
 MANIFEST = "manifest.json"
@@ -63,13 +63,13 @@ def save_checkpoint(
         manifest = {"format": FORMAT, "step": step, "files": sums}
         files[MANIFEST] = json.dumps(manifest, indent=1).encode()
         for name, data in files.items():
-            _write_synced(temporary / name, data)
-        _sync_folder(temporary)
+            write_synced(temporary / name, data)
+        sync(temporary)
         if final.exists():  # a folder cannot replace another in one step
             shutil.rmtree(outdated, ignore_errors=True)
             final.rename(outdated)
         temporary.rename(final)
-        _sync_folder(folder)
+        sync(folder)
         shutil.rmtree(outdated, ignore_errors=True)
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -168,18 +168,3 @@ def average_tensors(groups: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 def _plain(group: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in group.items()}
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,10 +11,9 @@ RUN/result.json        why it stopped, the BLEU of the best and of their average
 RUN/.lock              locked while a process trains here
 """
 
-import fcntl
 import json
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,10 +30,10 @@ from oaxe.support.devices import usable_device
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
+from oaxe.support.locks import locked
 from oaxe.systems import System, build
-from oaxe.text.corpus import Corpus, Manifest, read_manifest
-from oaxe.text.manifest import SUBWORDS
-from oaxe.text.subwords import Subwords
+from oaxe.text.corpus import Corpus, load_subwords
+from oaxe.text.manifest import Manifest, read_manifest
 from oaxe.training.checkpoint import (
     DamagedError,
     average_tensors,
@@ -171,7 +170,7 @@ def translator_of(settings: Settings, system: System) -> Translator:
     manifest = read_manifest(data)
     return Translator(
         system,
-        Subwords.load(data / SUBWORDS),
+        load_subwords(data),
         languages=manifest.languages,
         decoding=to_mapping(settings.decoding),
     )
@@ -282,20 +281,3 @@ def _settings_there(path: Path, settings: Settings) -> dict[str, Any]:
             f"{path.parent} holds a run that this version of oaxe cannot continue; choose another "
             f"folder for `run`, or remove this one to start anew.\n{error}"
         ) from None
-
-
-@contextmanager
-def locked(folder: Path, doing: str) -> Iterator[None]:
-    """One process at a time; the lock is gone with its process, however that ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"another process is {doing} in {folder}; wait for it, stop it, or choose "
-                "another folder"
-            ) from None
-        except OSError:
-            pass  # a file system without locks
-        yield

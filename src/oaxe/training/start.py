@@ -8,8 +8,8 @@ from oaxe.model.transformer import SIZES
 from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
 from oaxe.systems import System
+from oaxe.text.corpus import load_subwords
 from oaxe.text.languages import check_direction
-from oaxe.text.manifest import SUBWORDS
 from oaxe.training.settings import Settings
 
 
@@ -21,11 +21,10 @@ def start_from(settings: Settings, system: System, languages: tuple[str, str]) -
     found, their_subwords, config = load_folder(path, systems=[settings.model.system])
     source = languages[0] if system.translates else ""  # a language model has none
     check_direction(f"train.init_from {path}", config["languages"], data, (source, languages[1]))
-    subwords = data / SUBWORDS
-    if their_subwords.read_bytes() != subwords.read_bytes():
+    if their_subwords.read_bytes() != load_subwords(data).model:
         raise UserError(
-            f"train.init_from {path} was trained with other subwords than {subwords}; prepare "
-            f"the data with --subwords {their_subwords}"
+            f"train.init_from {path} was trained with other subwords than {data}; prepare the data "
+            f"with --subwords {their_subwords}"
         )
     weights = system.weights_from(found)
     if shapes := differences(system.state_dict(), weights):

@@ -4,15 +4,14 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
-import sacrebleu
 import torch
 
 from oaxe.decoding.likelihood import log_likelihoods
 from oaxe.decoding.translator import Translator
 from oaxe.systems import Progress, System
 from oaxe.text.batches import collate, cut
+from oaxe.text.bleu import corpus_bleu
 from oaxe.text.corpus import Corpus
-from oaxe.text.languages import bleu_tokenizer
 from oaxe.training.ranks import Ranks
 from oaxe.training.settings import Settings
 
@@ -93,9 +92,8 @@ def bleu(translator: Translator, validation: Validation) -> float:
             bf16=settings.train.precision == "bf16",
         )
     references = corpus.targets_text[: validation.n_sentences]
-    tokenizer = bleu_tokenizer(translator.languages[1])
-    score = sacrebleu.corpus_bleu(ranks.collect(mine), [references], tokenize=tokenizer)
-    return float(score.score)
+    score = corpus_bleu(ranks.collect(mine), [references], translator.languages[1])["score"]
+    return float(score)
 
 
 def mean_log_probability(lm: Translator, validation: Validation) -> float:

@@ -1,1 +1,1 @@
-"""Parallel text by name."""
+"""Data sets by name: catalogue, then the folder with the files, then downloads and archives."""

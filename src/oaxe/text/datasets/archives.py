@@ -1,7 +1,7 @@
-"""Parallel text out of tar and zip archives.
+"""Tar and zip archives go in, one parallel text comes out.
 
-Nothing is unpacked: files are read by name and written where we choose, so that no path in an
-archive can reach anywhere.
+Nothing is unpacked: members are read by name and written where we choose, so that no path in an
+archive can reach another folder.
 """
 
 import gzip
@@ -21,9 +21,9 @@ BLOCK = 1 << 20
 
 
 def join_archives(archives: list[tuple[Path, tuple[str, str]]], outputs: tuple[Path, Path]) -> None:
-    """One parallel text from those of several archives, each a path and two names within.
+    """Write one parallel text from several archives, each a path and the names of two members.
 
-    A damaged archive is put aside, so that it can be fetched again.
+    A damaged archive is renamed, so that it can be downloaded again.
     """
     with ExitStack() as stack:
         files = [stack.enter_context(appears_whole(path)) for path in outputs]
@@ -39,7 +39,7 @@ def join_archives(archives: list[tuple[Path, tuple[str, str]]], outputs: tuple[P
                 refused = path.replace(path.with_name(f"{path.name}.refused"))
                 raise UserError(
                     f"{path} is damaged: {error}. It is kept as {refused.name}; the same command "
-                    "gets another"
+                    "downloads it again"
                 ) from error
             counts = ", ".join(f"{name} {count:,} lines" for name, count in lines.items())
             if 0 in lines.values() or len({*lines.values()}) > 1:
@@ -47,7 +47,7 @@ def join_archives(archives: list[tuple[Path, tuple[str, str]]], outputs: tuple[P
 
 
 def read_members(path: Path, names: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    """Files whose last name is one of these, in the order of the archive."""
+    """Members with one of these names, in any folder, in the order of the archive."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for entry in archive.infolist():
@@ -64,7 +64,7 @@ def read_members(path: Path, names: set[str]) -> Iterator[tuple[str, IO[bytes]]]
 
 
 def copy_lines(content: IO[bytes], file: IO[bytes]) -> int:
-    """Returns the number of lines; the last one ends too."""
+    """Returns the number of lines; a missing end of the last one is added."""
     count, last = 0, b"\n"
     while block := content.read(BLOCK):
         file.write(block)

@@ -1,23 +1,24 @@
-"""The data sets that have a name here: the paper's, and smaller ones to work with.
+"""The data sets that have a name: the paper's, and smaller ones to work with.
 
-Those of the paper have its settings (section 4.1): 32K merges for English-German and
-English-Chinese, 40K for English-Romanian. Our vocabulary counts characters and symbols as well as
-merges. The paper names no settings for Japanese-English, nor validation sets: newstest2013,
-newsdev2016 and newsdev2017 are those of the work that it follows.
+The paper's have its settings (section 4.1): 32K merges for English-German and English-Chinese, 40K
+for English-Romanian. Our vocabulary counts characters and symbols as well as merges. The paper
+names no settings for Japanese-English, and no validation sets: newstest2013, newsdev2016 and
+newsdev2017 are those of the work that it follows.
 """
 
 from dataclasses import dataclass, field
 
 from oaxe.support.errors import UserError
+from oaxe.text.manifest import SPLITS
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A tar or zip file of parallel text, and which of its files, by their last name, are ours."""
+    """A tar or zip file of parallel text, and the two files in it, without their folders."""
 
     url: str
     members: tuple[str, str]  # in the order of the languages
-    sha256: str | None = None  # None: nobody has told us; what comes first is recorded and kept to
+    sha256: str | None = None  # None: not published; that of the first download is recorded
 
 
 @dataclass(frozen=True)
@@ -26,22 +27,22 @@ class Entry:
     pairs: str  # of training
     about: str
     licence: str
-    origin: str  # for people
-    # The files of each split, in the order of the languages; .gz or .xz may follow.
-    splits: dict[str, tuple[str, str]]
-    archives: tuple[Archive, ...] = ()  # that train is put together from
+    origin: str  # a page to read
+    archives: tuple[Archive, ...] = ()  # whose texts, one after the other, are train
     test_sets: dict[str, str] = field(default_factory=dict)  # split: name in sacreBLEU
     others: tuple[str, ...] = ()  # files with more references
     by_hand: str = ""  # what to do where nothing can be downloaded
     vocab_size: int = 32_000
     character_coverage: float = 1.0
     teacher: str = "base"  # size of the model to distill with
+    names: dict[str, tuple[str, str]] | None = None  # see files; None: train.en and so on
 
-
-def plain(*languages: str) -> dict[str, tuple[str, str]]:
-    """As in train.en and train.de."""
-    first, second = languages
-    return {s: (f"{s}.{first}", f"{s}.{second}") for s in ("train", "valid", "test")}
+    @property
+    def files(self) -> dict[str, tuple[str, str]]:
+        """The two files of each split, in the order of the languages; .gz or .xz may follow."""
+        first, second = self.languages
+        plain = {split: (f"{split}.{first}", f"{split}.{second}") for split in SPLITS}
+        return self.names or plain
 
 
 STATMT = "https://www.statmt.org"
@@ -52,7 +53,6 @@ CATALOGUE: dict[str, Entry] = {
         "captions of pictures; small, easily over-fitted",
         "non-commercial research",
         "https://github.com/multi30k/dataset (task 1, raw text; test: 2016 Flickr)",
-        plain("en", "de"),
         vocab_size=8_000,
     ),
     "tatoeba-en-de": Entry(
@@ -61,7 +61,6 @@ CATALOGUE: dict[str, Entry] = {
         "short sentences",
         "CC BY 2.0 FR",
         "https://tatoeba.org",
-        plain("en", "de"),
         others=("multiref.jsonl",),
         vocab_size=8_000,
     ),
@@ -71,7 +70,6 @@ CATALOGUE: dict[str, Entry] = {
         "short sentences; word orders that differ",
         "CC BY 2.0 FR",
         "https://tatoeba.org",
-        plain("en", "ja"),
         others=("multiref.jsonl",),
         vocab_size=8_000,
         character_coverage=0.9995,
@@ -82,7 +80,6 @@ CATALOGUE: dict[str, Entry] = {
         "sentences as long as the paper's",
         "free with acknowledgement: © European Union, source: European Parliament",
         "https://www.statmt.org/europarl",
-        plain("en", "de"),
         vocab_size=16_000,
     ),
     "newstest-en-de": Entry(
@@ -91,7 +88,7 @@ CATALOGUE: dict[str, Entry] = {
         "newstest2013 and newstest2014: the paper's validation and test text",
         "evaluation only",
         f"{STATMT}/wmt14",
-        {
+        names={
             "valid": ("newstest2013.en", "newstest2013.de"),
             "test": ("newstest2014.en", "newstest2014.de"),
         },
@@ -102,7 +99,7 @@ CATALOGUE: dict[str, Entry] = {
         "500 sentences of newstest2014 with ten more references",
         "CC BY-NC 4.0",
         "https://github.com/facebookresearch/analyzing-uncertainty-nmt",
-        {"test": ("src.en", "ref0.de")},
+        names={"test": ("src.en", "ref0.de")},
         others=tuple(f"ref{number}.de" for number in range(1, 11)),
     ),
     "wmt14-en-de": Entry(
@@ -111,7 +108,6 @@ CATALOGUE: dict[str, Entry] = {
         "the paper's main task: Europarl v7, Common Crawl, News Commentary v9",
         "see origin",
         f"{STATMT}/wmt14/translation-task.html",
-        plain("en", "de"),
         archives=(
             Archive(
                 f"{STATMT}/wmt13/training-parallel-europarl-v7.tgz",
@@ -135,7 +131,6 @@ CATALOGUE: dict[str, Entry] = {
         "Europarl v8 and SETIMES v2",
         "see origin",
         f"{STATMT}/wmt16/translation-task.html",
-        plain("en", "ro"),
         archives=(
             Archive(
                 "https://data.statmt.org/wmt16/translation-task/training-parallel-ep-v8.tgz",
@@ -155,7 +150,6 @@ CATALOGUE: dict[str, Entry] = {
         "News Commentary v12, UN Parallel Corpus v1.0, CWMT",
         "see origin",
         f"{STATMT}/wmt17/translation-task.html",
-        plain("en", "zh"),
         test_sets={"valid": "wmt17/dev", "test": "wmt17"},
         by_hand="its parts are behind forms: get the three that the page of origin names and put "
         "them, one after the other, into train.en and train.zh",
@@ -168,8 +162,7 @@ CATALOGUE: dict[str, Entry] = {
         "ASPEC, abstracts of scientific papers: its first two sections",
         "research only; ask for it",
         "https://jipsti.jst.go.jp/aspec/",
-        plain("ja", "en"),
-        by_hand="ask for ASPEC-JE at the page of origin. The fields of its lines are parted by "
+        by_hand="ask for ASPEC-JE at the page of origin. The fields of its lines are separated by "
         "' ||| ', the last two are Japanese and English: train-1.txt and train-2.txt become "
         "train.ja and train.en, dev.txt valid.ja and valid.en, test.txt test.ja and test.en",
         character_coverage=0.9995,
@@ -178,11 +171,11 @@ CATALOGUE: dict[str, Entry] = {
 
 
 def find(name: str) -> tuple[str, bool]:
-    """The name in the catalogue, and whether it was given the other way round: wmt14-de-en."""
+    """The name in the catalogue, and whether it was given with swapped languages: wmt14-de-en."""
     if name in CATALOGUE:
         return name, False
     title, *languages = name.split("-")
-    turned = "-".join([title, *reversed(languages)])
-    if turned in CATALOGUE:
-        return turned, True
+    swapped = "-".join([title, *reversed(languages)])
+    if swapped in CATALOGUE:
+        return swapped, True
     raise UserError(f"there is no data set {name!r}; there are {', '.join(CATALOGUE)}")

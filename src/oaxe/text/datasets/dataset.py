@@ -1,28 +1,27 @@
-"""A data set by its name: its files, fetched if need be and checked, ready for `oaxe prepare`.
+"""The name of a data set goes in; its files come out, downloaded if need be and verified.
 
 FOLDER/NAME/train.en, train.de, valid.en, ...   as the catalogue names them, plain, .gz or .xz
-FOLDER/NAME/archives/                           what was downloaded; not needed afterwards
-FOLDER/NAME/SHA256SUMS                          of what was fetched; FOLDER may have one for all
+FOLDER/NAME/archives/                           downloads; not needed afterwards
+FOLDER/NAME/SHA256SUMS                          of downloaded files; FOLDER may have one for all
 """
 
 import shlex
 import shutil
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
 
+from oaxe.support.checksums import sha256
 from oaxe.support.errors import UserError
-from oaxe.support.files import appears_whole
+from oaxe.support.files import appears_whole, write_whole
 from oaxe.text.datasets.archives import join_archives
-from oaxe.text.datasets.catalogue import CATALOGUE, Entry, find
-from oaxe.text.datasets.checksums import SUMS, check, read_sums, record
+from oaxe.text.datasets.catalogue import CATALOGUE, Archive, Entry, find
 from oaxe.text.datasets.download import download
-from oaxe.text.lines import OPENERS
+from oaxe.text.lines import OPENERS, Lines, Pair
 
-ARCHIVES = "archives"
-
-Pair = tuple[Path, Path]
+ARCHIVES, SUMS = "archives", "SHA256SUMS"
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,12 @@ class Dataset:
     train: Pair | None
     valid: Pair | None
     test: Pair
-    others: tuple[Path, ...]  # with more references, see the catalogue; none if it is turned
+    others: tuple[Path, ...]  # with more references of the target; none if it is swapped
     vocab_size: int
     character_coverage: float
 
     def prepare_command(self, out: str) -> str:
-        """What to type next."""
+        """The command to type next."""
         words = ["oaxe", "prepare", out, "--from", self.source_language]
         words += ["--to", self.target_language, "--vocab-size", str(self.vocab_size)]
         if self.character_coverage < 1:
@@ -50,7 +49,7 @@ class Dataset:
         return shlex.join(words)
 
     def evaluate_command(self) -> str:
-        """The same, where there is nothing to train on."""
+        """The same for a data set without training text."""
         source, reference = self.test
         words = ["oaxe", "evaluate", "--model", "RUN", "--source", str(source)]
         for path in (reference, *self.others):
@@ -59,32 +58,32 @@ class Dataset:
 
 
 def dataset(name: str, folder: Path, console: Console | None = None) -> Dataset:
-    """The data set of that name in ``folder / name``; what is missing there is downloaded.
+    """The data set of that name in ``folder / name``; files that are missing are downloaded.
 
-    Turn the languages to turn the data set: ``wmt14-de-en`` has the files of ``wmt14-en-de``.
+    Languages may be swapped: ``wmt14-de-en`` has the files of ``wmt14-en-de``.
 
     Args:
         name: see :data:`oaxe.text.datasets.catalogue.CATALOGUE`.
-        folder: that holds data sets, or is to hold them.
+        folder: with a folder for each data set.
         console: where progress is shown; None is silent.
 
     Raises:
-        UserError: there is no such data set, it cannot be had, or a file is not what it was.
+        UserError: the data set is unknown or cannot be downloaded, or a file has changed.
     """
-    name, turned = find(name)
+    name, swapped = find(name)
     entry, here = CATALOGUE[name], folder / name
     pairs: dict[str, Pair] = {}
-    for split, files in entry.splits.items():
+    for split, files in entry.files.items():
         if not all(present(here, file) for file in files):
             get_split(name, split, here, console or Console(quiet=True))
         first, second = (present(here, file) or here / file for file in files)
-        pairs[split] = (second, first) if turned else (first, second)
-    of_target = () if turned else entry.others
+        pairs[split] = (second, first) if swapped else (first, second)
+    of_target = () if swapped else entry.others
     others = tuple(path for other in of_target if (path := present(here, other)))
     of_all, of_this = read_sums(folder), read_sums(here)
-    for path in (*(path for pair in pairs.values() for path in pair), *others):
-        check(path, of_all.get(f"{name}/{path.name}") or of_this.get(path.name))
-    source, target = entry.languages[::-1] if turned else entry.languages
+    for path in (*chain.from_iterable(pairs.values()), *others):
+        check_sum(path, of_all.get(f"{name}/{path.name}") or of_this.get(path.name))
+    source, target = entry.languages[::-1] if swapped else entry.languages
     return Dataset(
         source,
         target,
@@ -104,9 +103,9 @@ def present(folder: Path, name: str) -> Path | None:
 
 
 def get_split(name: str, split: str, here: Path, console: Console) -> None:
-    """Fetch both files of a split."""
+    """Download or put together both files of a split, and record their checksums."""
     entry = CATALOGUE[name]
-    first, second = entry.splits[split]
+    first, second = entry.files[split]
     outputs = here / first, here / second
     try:
         if split in entry.test_sets:
@@ -114,15 +113,13 @@ def get_split(name: str, split: str, here: Path, console: Console) -> None:
             copy_test_set(entry.test_sets[split], entry.languages, outputs)
         elif split == "train" and entry.archives:
             (here / ARCHIVES).mkdir(parents=True, exist_ok=True)
-            archives = [get_archive(archive.url, archive.sha256, here, console)
-                        for archive in entry.archives]  # fmt: skip
-            members = [archive.members for archive in entry.archives]
+            found = [(get_archive(a, here, console), a.members) for a in entry.archives]
             console.print(f"putting {first} and {second} together", highlight=False)
-            join_archives(list(zip(archives, members, strict=True)), outputs)
-            record(here, *(f"{ARCHIVES}/{path.name}" for path in archives))
+            join_archives(found, outputs)
+            record_sums(here, *(f"{ARCHIVES}/{path.name}" for path, _ in found))
         else:
             raise UserError(missing(entry, outputs))
-        record(here, first, second)
+        record_sums(here, first, second)
     except OSError as error:
         raise UserError(
             f"a file could not be read or written: {error}; {here} must be writable, with room for "
@@ -140,15 +137,15 @@ def missing(entry: Entry, outputs: Pair) -> str:
     )
 
 
-def get_archive(url: str, sha256: str | None, here: Path, console: Console) -> Path:
-    """The archive on this machine: the one that came first, where we know no checksum."""
-    name = f"{ARCHIVES}/{url.rsplit('/', 1)[-1]}"
-    path, expected = here / name, sha256 or read_sums(here).get(name)
+def get_archive(archive: Archive, here: Path, console: Console) -> Path:
+    """The downloaded archive; without a published checksum, the same as the first download."""
+    name = f"{ARCHIVES}/{archive.url.rsplit('/', 1)[-1]}"
+    path, expected = here / name, archive.sha256 or read_sums(here).get(name)
     if path.is_file():
-        check(path, expected)
+        check_sum(path, expected)
         return path
-    download(url, path, expected, console)
-    if expected is None:  # a file that cannot be read should not be kept to
+    download(archive.url, path, expected, console)
+    if expected is None:  # recorded later: a file that cannot be read must not become the standard
         console.print(
             f"its SHA-256 is not known to us; recorded in {here / SUMS} if it can be read",
             highlight=False,
@@ -157,13 +154,13 @@ def get_archive(url: str, sha256: str | None, here: Path, console: Console) -> P
 
 
 def copy_test_set(test_set: str, languages: tuple[str, str], outputs: Pair) -> None:
-    """A test set of WMT as sacreBLEU has it: downloaded and checked by it."""
+    """Copy a test set of WMT from sacreBLEU, which downloads and verifies it."""
     from sacrebleu.utils import SACREBLEU_DIR, get_reference_files, get_source_file
 
     pair = "-".join(languages)
     try:
         found = get_source_file(test_set, pair), get_reference_files(test_set, pair)[0]
-    except (Exception, SystemExit) as error:  # it raises plain exceptions, or leaves
+    except (Exception, SystemExit) as error:  # it raises plain exceptions, or exits
         raise UserError(
             f"sacreBLEU could not get the test set {test_set}: {error}. Look at its cache in "
             f"{SACREBLEU_DIR}, or put the files there yourself: {outputs[0]} and {outputs[1].name}"
@@ -171,3 +168,37 @@ def copy_test_set(test_set: str, languages: tuple[str, str], outputs: Pair) -> N
     for path, output in zip(found, outputs, strict=True):
         with open(path, "rb") as text, appears_whole(output) as file:
             shutil.copyfileobj(text, file)
+
+
+def read_sums(folder: Path) -> dict[str, str]:
+    """Digests by name from a file of `sha256sum` in the folder; empty if there is none."""
+    path = folder / SUMS
+    if not path.is_file():
+        return {}
+    sums = {}
+    with Lines(path) as lines:
+        for line in iter(lines.read, None):
+            match line.split(maxsplit=1):
+                case [digest, name]:
+                    sums[name.removeprefix("*").removeprefix("./")] = digest
+                case [_]:
+                    raise UserError(
+                        f"{path}, line {lines.number} must be a SHA-256 and the name of a file; "
+                        f"got {line[:80]!r}: correct it, or make the list again with sha256sum"
+                    )
+    return sums
+
+
+def record_sums(folder: Path, *names: str) -> None:
+    """Add files of the folder to its list."""
+    sums = read_sums(folder) | {name: sha256(folder / name) for name in names}
+    write_whole(folder / SUMS, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
+
+
+def check_sum(path: Path, expected: str | None) -> None:
+    """Raises UserError if the file has another SHA-256; None is not known and not checked."""
+    if expected is not None and (found := sha256(path)) != expected:
+        raise UserError(
+            f"{path} has the SHA-256 {found}, its list says {expected}; it was changed or damaged: "
+            "get it again"
+        )

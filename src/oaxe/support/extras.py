@@ -1,0 +1,42 @@
+"""The extras of this package: which optional module comes with which of them."""
+
+from importlib.util import find_spec
+
+from oaxe.support.errors import UserError
+
+# As in pyproject.toml, by the names that Python imports.
+EXTRAS = {
+    "toolkit": (
+        "filelock",
+        "huggingface_hub",
+        "jinja2",
+        "rich",
+        "sacrebleu",
+        "safetensors",
+        "sentencepiece",
+        "tensorboard",
+        "typer",
+        "yaml",
+    ),
+    "plot": ("matplotlib",),
+}
+
+
+def missing_extra(error: ModuleNotFoundError) -> str | None:
+    """What to run if an import failed because an extra is not installed; None for other modules.
+
+    Example:
+        >>> missing_extra(ModuleNotFoundError(name="matplotlib.figure"))
+        'pip install "oaxe[plot]"'
+    """
+    package = (error.name or "").split(".")[0]
+    for extra, modules in EXTRAS.items():
+        if package in modules:
+            return f'pip install "oaxe[{extra}]"'
+    return None
+
+
+def require_extra(extra: str, feature: str) -> None:
+    """Stop at once, and not after an hour of work, if an extra is not installed."""
+    if any(find_spec(module) is None for module in EXTRAS[extra]):
+        raise UserError(f'{feature} needs: pip install "oaxe[{extra}]"')

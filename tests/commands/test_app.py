@@ -1,0 +1,59 @@
+"""The command line as a user meets it, in a process of its own."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+import oaxe
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "oaxe", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_help_and_version() -> None:
+    result = run("--help")
+    assert result.returncode == 0
+    commands = "prepare train translate serve distill evaluate config data"
+    for command in commands.split():
+        assert f" {command} " in result.stdout
+    assert run("--version").stdout.strip() == oaxe.__version__
+
+
+def test_a_mistake_of_the_user_shows_no_traceback() -> None:
+    result = run("train", "multi30k/oax")
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr == (
+        "error: there is no file multi30k/oax and no configuration of that name; "
+        "did you mean multi30k/oaxe? `oaxe config list` shows all names\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import oaxe.commands.app", ["torch", "numpy", "scipy", "matplotlib"]),
+        ("import oaxe; oaxe.oaxe_loss", ["scipy", "matplotlib", "typer", "rich", "torch._dynamo"]),
+    ],
+)
+def test_imports_only_what_is_needed(code: str, absent: list[str]) -> None:
+    """--help must not wait for torch, nor the loss library for anything of the toolkit."""
+    before = "import sys, torch\n" if "torch" not in absent else "import sys\n"
+    check = f"{before}was = set(sys.modules)\n{code}\nprint(*set(sys.modules) - was)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert any(name.startswith("oaxe") for name in loaded)
+    assert not set(loaded) & set(absent)
+
+
+def test_names_and_version_agree_with_the_package() -> None:
+    assert oaxe.__version__ == version("oaxe")
+    assert all(getattr(oaxe, name).__module__.startswith("oaxe.") for name in oaxe.__all__)
+    assert set(oaxe.__all__) <= set(dir(oaxe))
+    with pytest.raises(AttributeError, match="no attribute 'oaxe_los'"):
+        _ = oaxe.oaxe_los

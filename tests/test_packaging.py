@@ -1,0 +1,157 @@
+"""What is installed: the extras, what is said without them, and the files of a wheel."""
+
+import ast
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import oaxe
+from oaxe.support.errors import UserError
+from oaxe.support.extras import EXTRAS, missing_extra, require_extra
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+REQUIRED = {"torch", "numpy", "scipy"}
+DISTRIBUTIONS = {"yaml": "PyYAML"}  # where the name of the module is another
+COMES_WITH_TORCH = {"triton"}
+UNIMPORTED = {"tensorboard"}  # torch.utils.tensorboard imports it
+
+
+def distribution(requirement: str) -> str:
+    return requirement.replace("<", ">").split(">")[0]
+
+
+def test_the_loss_library_needs_torch_numpy_and_scipy_only() -> None:
+    assert {distribution(name) for name in PROJECT["project"]["dependencies"]} == REQUIRED
+
+
+def test_extras_are_those_of_the_messages() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert set(extras) == {"toolkit", "plot", "serve", "dev"}
+    for extra, modules in EXTRAS.items():
+        expected = sorted((DISTRIBUTIONS.get(name, name) for name in modules), key=str.lower)
+        assert [distribution(name) for name in extras[extra]] == expected
+    assert extras["serve"] == ["oaxe[toolkit]"]
+    assert "oaxe[toolkit,plot,serve]" in extras["dev"]
+
+
+def test_every_import_of_the_product_is_in_an_extra() -> None:
+    imported = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(str(node.module).split(".")[0])
+    others = imported - set(sys.stdlib_module_names) - {"oaxe"} - REQUIRED - COMES_WITH_TORCH
+    optional = {name for modules in EXTRAS.values() for name in modules}
+    assert others <= optional
+    assert optional - others <= UNIMPORTED
+
+
+def test_version_is_written_once() -> None:
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert "version" not in PROJECT["project"]
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "oaxe.__version__"}
+
+
+BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {modules!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+def run_without(modules: tuple[str, ...], code: str) -> subprocess.CompletedProcess[str]:
+    script = BLOCKED.format(modules=modules) + code
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+
+def script(*arguments: str) -> str:
+    """What the console script does."""
+    return f"from oaxe.__main__ import main\nsys.argv = {['oaxe', *arguments]!r}\nmain()"
+
+
+@pytest.mark.parametrize("missing", [("typer",), ("rich",), EXTRAS["toolkit"]])
+def test_command_line_without_the_toolkit(missing: tuple[str, ...]) -> None:
+    result = run_without(missing, script("data", "list"))
+    who = "this command" if missing == ("rich",) else "the command line"
+    assert result.stderr == f'error: {who} needs: pip install "oaxe[toolkit]"\n'
+    assert result.returncode == 1
+
+
+def test_a_command_without_a_package_of_the_toolkit() -> None:
+    result = run_without(("yaml",), script("train", "multi30k/oaxe"))
+    assert result.stderr == 'error: this command needs: pip install "oaxe[toolkit]"\n'
+    assert result.returncode == 1
+
+
+@pytest.mark.parametrize("missing", ["sentencepiece", "safetensors"])
+def test_translator_without_the_toolkit(missing: str) -> None:
+    result = run_without((missing,), "import oaxe\noaxe.Translator")
+    assert result.returncode == 1
+    last = result.stderr.splitlines()[-1]
+    needs = f'oaxe.Translator needs {missing}: pip install "oaxe[toolkit]"'
+    assert last == f"ImportError: {needs}"
+
+
+def test_other_missing_modules_are_no_extra() -> None:
+    assert missing_extra(ModuleNotFoundError(name="no_such_module")) is None
+    assert missing_extra(ModuleNotFoundError("no name")) is None
+    assert missing_extra(ModuleNotFoundError(name="sacrebleu.metrics")) is not None
+
+
+def test_an_extra_can_be_required_before_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_extra("plot", "--out")
+    monkeypatch.setitem(EXTRAS, "plot", ("matplotlib", "no_such_module"))
+    with pytest.raises(UserError, match=r'^--out needs: pip install "oaxe\[plot\]"$'):
+        require_extra("plot", "--out")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """A wheel that is built from a copy of the tree, so that no earlier build leaves a trace."""
+    tree = tmp_path_factory.mktemp("tree")
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    for name in ("src", "reproduction", "benchmarks"):
+        unwanted = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / name, tree / name, ignore=unwanted)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", tree / "wheels", tree], check=True)
+    (path,) = (tree / "wheels").glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def test_wheel_holds_the_product_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in names} == {"oaxe"}
+    tracked = {
+        path.relative_to(ROOT / "src").as_posix()
+        for path in (ROOT / "src" / "oaxe").rglob("*")
+        if path.is_file() and path.suffix not in (".c", ".so", ".pyc")
+    }
+    compiled = {name for name in names if name.startswith("oaxe/losses/_solver.abi3.")}
+    assert names - compiled == tracked
+    for expected in ("oaxe/py.typed", "oaxe/configs/multi30k/oaxe.yaml", "oaxe/losses/_solver.pyi"):
+        assert expected in names
+
+
+def test_wheel_says_what_it_needs(wheel: zipfile.ZipFile) -> None:
+    (name,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
+    metadata = wheel.read(name).decode().split("\n\n")[0].splitlines()
+    assert f"Version: {oaxe.__version__}" in metadata
+    needs = {line.split(": ")[1] for line in metadata if line.startswith("Requires-Dist")}
+    assert {distribution(n).split(",")[0] for n in needs if "extra ==" not in n} == REQUIRED
+    (scripts,) = (name for name in wheel.namelist() if name.endswith("/entry_points.txt"))
+    assert "oaxe = oaxe.__main__:main" in wheel.read(scripts).decode()
