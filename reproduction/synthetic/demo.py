@@ -1,6 +1,5 @@
 """The demonstration: numbers in several orders, learned with XE and with OaXE, in minutes."""
 
-import json
 import signal
 import tempfile
 import time
@@ -14,12 +13,11 @@ from rich.console import Console
 
 from oaxe.losses import oaxe_loss
 from oaxe.model.masking import IGNORED, decoder_inputs
-from oaxe.support.files import write_whole
 from oaxe.support.jobs import StoppedError
 from oaxe.systems.cmlm import Model
 from oaxe.text.batches import collate
 from oaxe.text.symbols import PAD
-from reproduction.folder import Folder, Result
+from reproduction.folder import Folder, write_json
 from reproduction.synthetic.demo_page import write_page
 from reproduction.synthetic.demo_text import show
 from reproduction.synthetic.recipes import DEMO, Recipe
@@ -28,26 +26,24 @@ from reproduction.synthetic.task import ORDERINGS, reorder
 from reproduction.synthetic.training import Training, numbers
 
 MODES = len(ORDERINGS)
-MEASURES = ("exact_match", "repetition", "confidence", "chosen")
 
 
 def run(out: Path, seed: int, console: Console, recipe: Recipe = DEMO) -> dict[str, Any]:
-    """Returns what it also writes to ``out/result.json``; stopped early, what was done by then."""
+    """Returns what it also writes to ``out/result.json``; stopped early, what was done by then.
+
+    ``scores`` and ``curves`` are by method, as in a result of the synthetic task; a method that was
+    not tested has no scores. ``matrix`` is null if pre-training was not done.
+    """
     out.mkdir(parents=True, exist_ok=True)
     started, on_interrupt = time.monotonic(), signal.getsignal(signal.SIGINT)
     introduce(recipe, console)
     result: dict[str, Any] = {
         "finished": False,
         "seed": seed,
-        "task": asdict(recipe.task(MODES)),
-        "updates": {
-            "pretraining": recipe.xe_updates,
-            "xe": recipe.updates,
-            "oaxe": recipe.updates,
-        },
-        **{name: {} for name in MEASURES},
+        "recipe": asdict(recipe),
+        "scores": {},
+        "matrix": None,
     }
-    outputs: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         training = Training(recipe, MODES, seed, Folder(Path(folder), "synthetic", "demo"), console)
         try:
@@ -56,17 +52,16 @@ def run(out: Path, seed: int, console: Console, recipe: Recipe = DEMO) -> dict[s
             weights = training.pretrained()
             result["matrix"] = matching(training, training.new_model("xe", weights).eval())
             console.rule(f"2. {rest} more with OaXE, from there: the best order for each target")
-            outputs["oaxe"] = add(result, training.result("oaxe"))
+            result["scores"]["oaxe"] = training.result("oaxe")["tests"]["test"]
             console.rule(f"3. {rest} more with XE, from the same weights, to compare")
-            outputs["xe"] = add(result, training.result("xe"))
+            result["scores"]["xe"] = training.result("xe")["tests"]["test"]
             result["finished"] = True
         except (StoppedError, KeyboardInterrupt):
             console.print("stopped; the report has what was done until here")
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not take it away
         result["curves"] = {method: training.curve(method) for method in ("xe", "oaxe")}
-    result["examples"] = side_by_side(outputs)
     result["seconds"] = round(time.monotonic() - started, 1)
-    write_whole(out / "result.json", json.dumps(result, indent=1) + "\n")
+    write_json(out / "result.json", result)
     write_page(result, out / "report.html")
     signal.signal(signal.SIGINT, on_interrupt)
     console.rule()
@@ -87,25 +82,6 @@ def introduce(recipe: Recipe, console: Console) -> None:
         f"{recipe.longest} of them in a row.\n",
         highlight=False,
     )
-
-
-def add(result: dict[str, Any], trained: Result) -> list[dict[str, Any]]:
-    """Put the scores of a method into the result; returns its examples."""
-    scores = trained["tests"]["test"]
-    for name in MEASURES:
-        result[name][trained["experiment"]] = scores[name]
-    examples: list[dict[str, Any]] = scores["examples"]
-    return examples
-
-
-def side_by_side(outputs: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The outputs of the methods for the first three test sources."""
-    rows = zip(*(examples[:3] for examples in outputs.values()), strict=True)
-    return [
-        {"source": row[0]["source"]}
-        | {method: example["output"] for method, example in zip(outputs, row, strict=True)}
-        for row in rows
-    ]
 
 
 @torch.no_grad()

@@ -12,15 +12,14 @@ from reproduction.synthetic.demo_text import (
     LEGEND,
     NAMES,
     Result,
-    curve,
-    gaps,
+    examples,
     interpretation,
     marks,
-    modes_of,
-    part,
     score_table,
+    tests,
     verdict,
 )
+from reproduction.synthetic.scores import NONE
 from reproduction.synthetic.task import ORDERINGS, PROBABILITIES, reorder
 
 if TYPE_CHECKING:
@@ -33,29 +32,41 @@ STYLE = """
 .numbers td { padding: .3rem; min-width: 1.2em }
 .numbers td:last-child { text-align: left; padding-left: .8rem }
 """
+TASK = (
+    "The model reads a row of numbers and writes the same numbers in any one of five orders; each "
+    "of them is right. For every pair of the training data the order was drawn at random, so the "
+    "model cannot know which one is asked for, just as a translator cannot know which of several "
+    "good word orders its reference has. It predicts all numbers in one pass, so where it does not "
+    "settle on one order, it repeats some numbers and omits others."
+)
+LOSSES = (
+    "Cross entropy (XE) trains on the order that was drawn, number by number. Order-agnostic cross "
+    "entropy (OaXE) continues from a model that began with XE, and trains on the order that this "
+    "model already finds likeliest."
+)
+MEASURED = (
+    "Exact match: answers that are right from the first number to the last, in any of the orders. "
+    "Repetition: numbers that the output has more often than the source. Mean confidence: the "
+    "probability that the model gives to its output numbers."
+)
 SETTINGS = {
-    "orders (modes)": ("task", "modes"),
-    "different numbers": ("task", "numbers"),
-    "shortest sequence": ("task", "shortest"),
-    "longest sequence": ("task", "longest"),
-    "training pairs": ("task", "train"),
-    "validation pairs": ("task", "valid"),
-    "test pairs": ("task", "test"),
-    "updates of XE": ("updates", "xe"),
-    "updates of OaXE, with its start": ("updates", "oaxe"),
-    "of these with XE, as a start": ("updates", "pretraining"),
-    "seconds": ("seconds",),
+    "numbers": "different numbers",
+    "shortest": "shortest sequence",
+    "longest": "longest sequence",
+    "train": "training pairs",
+    "valid": "validation pairs",
+    "test": "test pairs",
+    "updates": "updates of XE, and of XE with OaXE",
+    "xe_updates": "updates of XE before OaXE",
 }
 
 
 def write_page(result: Result, path: Path) -> None:
-    """Any part of the result may be missing."""
-    note = gaps(result)
     sections = [
-        paragraph(interpretation(result), "lead"),
-        paragraph(note, "note") if note else "",
-        _task(result),
-        _scores(result),
+        paragraph(interpretation(result), "lead" if result["finished"] else "note"),
+        "<h2>The task</h2>" + paragraph(TASK) + _orders(),
+        "<h2>The result</h2>" + paragraph(LOSSES) + table(*score_table(result)),
+        paragraph(MEASURED, "soft"),
         _examples(result),
         _curves(result),
         _chosen(result),
@@ -65,103 +76,51 @@ def write_page(result: Result, path: Path) -> None:
     write_whole(path, page(TITLE, "\n".join(filter(None, sections)), STYLE))
 
 
-def _task(result: Result) -> str:
-    modes, numbers = modes_of(result), [1, 3, 10, 7, 9, 2]
-    answers = {ORDERINGS[mode]: reorder(numbers, mode) for mode in range(modes)}
-    rows = [_row(name, row) for name, row in {"source": numbers, **answers}.items()]
-    return (
-        "<h2>The task</h2>"
-        + paragraph(
-            f"The model reads a row of numbers and writes the same numbers in any one of {modes} "
-            "orders; each of them is right. For every pair of the training data the order was "
-            "drawn at random, so the model cannot know which one is asked for, just as a "
-            "translator cannot know which of several good word orders its reference has. It "
-            "predicts all numbers in one pass, so where it does not settle on one order, it "
-            "repeats some numbers and omits others."
-        )
-        + _numbers("A source and its right answers", rows)
-    )
-
-
-def _scores(result: Result) -> str:
-    head, *rows = score_table(result)
-    return (
-        "<h2>The result</h2>"
-        + paragraph(
-            "Cross entropy (XE) trains on the order that was drawn, number by number. "
-            "Order-agnostic cross entropy (OaXE) continues from a model that began with XE, and "
-            "trains on the order that this model already finds likeliest."
-        )
-        + table("Measured on test sequences", head, rows)
-        + paragraph(
-            "Exact match: answers that are right from the first number to the last, in any of the "
-            "orders. Repetition: numbers that the output has more often than the source. Mean "
-            "confidence: the probability that the model gives to its output numbers.",
-            "soft",
-        )
-    )
+def _orders() -> str:
+    source = [1, 3, 10, 7, 9, 2]
+    answers = [_row(name, reorder(source, mode)) for mode, name in enumerate(ORDERINGS)]
+    return _numbers("A source and its right answers", [_row("source", source), *answers])
 
 
 def _examples(result: Result) -> str:
-    examples, modes = part(result, "examples"), modes_of(result)
-    if not examples:
-        return ""
-    legend = " ".join(
-        f'<span class="{mark}">{mark}</span>: {escape(meaning)}.'
-        for mark, meaning in LEGEND.items()
+    shown = []
+    for number, (source, outputs) in enumerate(examples(result), 1):
+        rows = [
+            _row(name, output, marks(output, source), verdict(output, source))
+            for name, output in outputs.items()
+        ]
+        shown.append(_numbers(f"Example {number}", [_row("source", source), *rows]))
+    explained = " ".join(
+        f'<span class="{mark}">{mark}</span>: {meaning}.' for mark, meaning in LEGEND.items()
     )
-    tables = [_example(count, example, modes) for count, example in enumerate(examples, 1)]
-    return f'<h2>Examples</h2><p class="soft">{legend}</p>' + "".join(tables)
-
-
-def _example(count: int, example: Result, modes: int) -> str:
-    source = example["source"]
-    rows = [_row("source", source)]
-    for key, name in NAMES.items():
-        output = example.get(key)
-        if output is not None:
-            found = marks(output, source, modes)
-            rows.append(_row(name, output, found, verdict(output, source, modes)))
-    return _numbers(f"Example {count}", rows)
+    return f'<h2>Examples</h2><p class="soft">{explained}</p>' + "".join(shown) if shown else ""
 
 
 def _numbers(name: str, rows: list[str]) -> str:
     return scroll(name, f'<tbody class="numbers">{"".join(rows)}</tbody>')
 
 
-def _row(name: str, numbers: list[int], found: Sequence[str] = (), says: str = "") -> str:
+def _row(name: str, numbers: list[int], found: Sequence[str] = (), comment: str = "") -> str:
     cells = "".join(
         f'<td><span class="{mark}" title="{mark}">{escape(str(number))}</span></td>'
         for mark, number in zip(found or ["right"] * len(numbers), numbers, strict=True)
     )
-    return f'<tr><th scope="row">{name}</th>{cells}<td>{escape(says)}</td></tr>'
+    return f'<tr><th scope="row">{name}</th>{cells}<td>{escape(comment)}</td></tr>'
 
 
 def _curves(result: Result) -> str:
-    xe, oaxe = curve(result, "xe"), curve(result, "oaxe")
-    if not xe and not oaxe:
+    xe, oaxe = ([(p["step"], [p["exact_match"]]) for p in result["curves"][key]] for key in NAMES)
+    if not xe:
         return ""
-    switch = part(result, "updates", "pretraining")
-    if switch is not None and oaxe:  # OaXE branches off from what XE had reached by then
-        shared = sorted(point for point in xe + oaxe if point[0] <= switch)
-        after = [point for point in oaxe if point[0] > switch]
-        oaxe = shared[-1:] + after if after else []
-    lines = {"XE": xe, "XE, then OaXE": oaxe}
-    figure, axes = line_chart(
-        [
-            Line(label, [(step, [value]) for step, value in points])
-            for label, points in lines.items()
-        ],
-        "updates",
-        "exact match, %",
-        spread=False,
-    )
+    switch = result["recipe"]["xe_updates"]
+    # OaXE branches off from what XE had reached by then.
+    after = [point for point in oaxe if point[0] > switch]
+    oaxe = [point for point in oaxe if point[0] <= switch][-1:] + after if after else []
+    lines = [Line("XE", xe), Line("XE, then OaXE", oaxe)]
+    figure, axes = line_chart(lines, "updates", "exact match, %", spread=False)
     axes.set_ylim(*PERCENT)
-    if switch is not None:
-        axes.axvline(switch, color="black", linewidth=1, linestyle=":")
-        axes.annotate(
-            "switch", (switch, 50), (-6, 0), textcoords="offset points", ha="right", size=11
-        )
+    axes.axvline(switch, color="black", linewidth=1, linestyle=":")
+    axes.annotate("switch", (switch, 50), (-6, 0), textcoords="offset points", ha="right", size=11)
     return (
         "<h2>Learning curves</h2>"
         + svg(figure, "Exact match over updates, of XE and of XE followed by OaXE")
@@ -170,59 +129,48 @@ def _curves(result: Result) -> str:
 
 
 def _chosen(result: Result) -> str:
-    chosen = part(result, "chosen")
-    outputs = {name: part(chosen, key) for key, name in NAMES.items() if part(chosen, key)}
+    outputs = {NAMES[k]: tests(result, k)["chosen"] for k in NAMES if tests(result, k)}
     if not outputs:
         return ""
-    modes = modes_of(result)
-    drawn = dict(zip(ORDERINGS, PROBABILITIES[modes], strict=False))
-    rows = []
-    for ordering in (*ORDERINGS[:modes], "none"):
-        shares = [
-            100 * (of.get(ordering) or 0) / max(sum(of.values()), 1) for of in outputs.values()
+    drawn = dict(zip(ORDERINGS, PROBABILITIES[len(ORDERINGS)], strict=True))
+    rows = [
+        [
+            "none of them" if ordering == NONE else ordering,
+            f"{100 * drawn[ordering]:.0f} %" if ordering in drawn else "-",
+            *(
+                f"{100 * one[ordering] / max(sum(one.values()), 1):.1f} %"
+                for one in outputs.values()
+            ),
         ]
-        given = f"{100 * drawn[ordering]:.0f} %" if ordering in drawn else "-"
-        name = "none of them" if ordering == "none" else ordering
-        rows.append([name, given, *(f"{share:.1f} %" for share in shares)])
-    return "<h2>Which order they choose</h2>" + table(
-        "Share of the answers; the training data for comparison",
-        ["order", "training data", *outputs],
-        rows,
-    )
+        for ordering in (*ORDERINGS, NONE)
+    ]
+    head = ["order", "training data", *outputs]
+    caption = "Share of the answers; the training data for comparison"
+    return "<h2>Which order they choose</h2>" + table(caption, head, rows)
 
 
 def _matrix(result: Result) -> str:
-    matrix = part(result, "matrix")
-    source, target, probability, order = (
-        part(matrix, name) for name in ("source", "target", "probability", "order")
-    )
-    if not (target and probability and order):
+    if (matrix := result["matrix"]) is None:
         return ""
-    found = [target[column] for column in order]
-    name = _ordering(found, source or [], modes_of(result))
-    drawn = part(matrix, "ordering")
+    found = [matrix["target"][column] for column in matrix["order"]]
+    names = [n for mode, n in enumerate(ORDERINGS) if reorder(matrix["source"], mode) == found]
     return (
         "<h2>One sequence at the switch</h2>"
         + svg(
-            _draw_matrix(target, probability, order),
+            _draw_matrix(matrix["target"], matrix["probability"], matrix["order"]),
             "Cost matrix of one sequence, with the orders that XE and OaXE train on",
         )
         + paragraph(
-            "A row is a position of the answer, a column a number of the target"
-            + (f" (drawn: {drawn})" if drawn else "")
-            + "; the darker a cell, the likelier the model finds that number at that position. "
-            "XE (squares) trains on the target as it was drawn. OaXE (dots) finds the most likely "
-            f"order in which each number is used once: {' '.join(map(str, found))}, which is "
-            + (f"{name}. " if name else "not quite one of the right orders. ")
+            "A row is a position of the answer, a column a number of the target (drawn: "
+            f"{matrix['ordering']}); the darker a cell, the likelier the model finds that number "
+            "at that position. XE (squares) trains on the target as it was drawn. OaXE (dots) "
+            "finds the most likely order in which each number is used once: "
+            f"{' '.join(map(str, found))}, which is "
+            + (f"{names[0]}. " if names else "not quite one of the right orders. ")
             + "Beside each name stands the mean probability of its cells.",
             "soft",
         )
     )
-
-
-def _ordering(numbers: list[int], source: list[int], modes: int) -> str:
-    names = [ORDERINGS[mode] for mode in range(modes) if reorder(source, mode) == numbers]
-    return names[0] if names else ""
 
 
 def _draw_matrix(target: list[int], probability: list[list[float]], order: list[int]) -> "Figure":
@@ -240,7 +188,7 @@ def _draw_matrix(target: list[int], probability: list[list[float]], order: list[
             linestyle="none",
             marker="so"[number],  # a dot fits into a square
             markersize=(34.0, 11.0)[number] * min(1.0, 6.5 / n),
-            markerfacecolor="none" if name == "XE" else colour(number),
+            markerfacecolor=colour(number) if number else "none",
             markeredgecolor=colour(number),
             markeredgewidth=1.8,
             label=f"{name}, probability {mean:.2f}",
@@ -259,13 +207,9 @@ def _draw_matrix(target: list[int], probability: list[list[float]], order: list[
 
 
 def _settings(result: Result) -> str:
-    values = [(name, part(result, *names)) for name, names in SETTINGS.items()]
-    rows = [[name, f"{value:,}"] for name, value in values if value is not None]
-    seed, again = result.get("seed"), ""
-    if seed is not None:
-        rows.insert(0, ["seed", str(seed)])
-        command = f"python -m reproduction demo --seed {escape(str(seed))}"
-        again = f"<p>To repeat it: <code>{command}</code></p>"
-    if not rows:
-        return ""
-    return f"<h2>Settings</h2>{table('Of this run', ['setting', 'value'], rows)}{again}"
+    rows = [["seed", str(result["seed"])]]
+    rows += [[label, f"{result['recipe'][key]:,}"] for key, label in SETTINGS.items()]
+    rows.append(["seconds", f"{result['seconds']:,}"])
+    command = f"python -m reproduction demo --seed {escape(str(result['seed']))}"
+    shown = table("Of this run", ["setting", "value"], rows)
+    return f"<h2>Settings</h2>{shown}<p>To repeat it: <code>{command}</code></p>"

@@ -1,21 +1,22 @@
 """Words and numbers of the demonstration: printed here, and on its page in the same words."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from oaxe.support.tables import NOTHING, TextTable, markdown
 from reproduction.synthetic.task import ORDERINGS, reorder
 
-Result = Mapping[str, Any]  # result.json
+Result = Mapping[str, Any]  # result.json, see reproduction.synthetic.demo
 Mark = Literal["right", "repeated", "misplaced"]
 
 NAMES = {"xe": "XE", "oaxe": "OaXE"}
 SUCCESS = 95.0  # percent exact match that OaXE should reach
 FAR = 30.0  # percent points
+EXAMPLES = 3  # that are shown
 LEGEND: dict[Mark, str] = {
     "repeated": "more often in the output than in the source",
     "misplaced": "not what the nearest right answer has at this position",
@@ -30,62 +31,43 @@ MEASURES = {
     "repetition": ("repetition", "{:.1f} %"),
     "confidence": ("mean confidence", "{:.2f}"),
 }
-# The parts of a complete result, by the name that a reader is told when one is missing.
-PARTS = {
-    "the task": ("task",),
-    "the updates": ("updates",),
-    "the scores of XE": ("exact_match", "xe"),
-    "the scores of OaXE": ("exact_match", "oaxe"),
-    "the examples": ("examples",),
-    "the learning curve of XE": ("curves", "xe"),
-    "the learning curve of OaXE": ("curves", "oaxe"),
-    "the orders chosen by XE": ("chosen", "xe"),
-    "the orders chosen by OaXE": ("chosen", "oaxe"),
-    "the cost matrix": ("matrix", "order"),
-}
 
 
 def show(result: Result, console: Console) -> None:
     """The table, its interpretation and the examples."""
-    head, *rows = score_table(result)
-    table = Table()
-    for column, name in enumerate(head):
-        table.add_column(name, justify="right" if column else "left")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    console.print(markdown(score_table(result)), highlight=False)
     console.print(Text(interpretation(result), style="bold"))
-    if gaps(result):
-        console.print(Text(gaps(result), style="yellow"))
-    examples = part(result, "examples") or []
-    for example in examples:
-        console.print()
-        for line in example_lines(example, modes_of(result)):
-            console.print(line)
-    if examples:
+    for source, outputs in examples(result):
+        width = 1 + max(len(str(n)) for row in (source, *outputs.values()) for n in row)
+        line = "source" + "".join(f"{number:>{width}}" for number in source)
+        console.print(Text(f"\n{line}", style="dim"))
+        for name, output in outputs.items():
+            text = Text(f"{name:<6}")
+            for number, mark in zip(output, marks(output, source), strict=True):
+                text.append(" " * (width - len(str(number))))
+                text.append(str(number), style=TERMINAL[mark])
+            console.print(text.append(f" {verdict(output, source)}"))
+    if result["scores"]:
         console.print()
         for mark, meaning in LEGEND.items():
             console.print(Text.assemble((mark, TERMINAL[mark]), f": {meaning}"))
 
 
-def example_lines(example: Result, modes: int) -> list[Text]:
-    """Source and outputs of one example, number below number."""
-    source = example["source"]
-    width = 1 + max(len(str(n)) for name in ("source", *NAMES) for n in example.get(name) or [0])
-    lines = [Text("source" + "".join(f"{number:>{width}}" for number in source), style="dim")]
-    for key, name in NAMES.items():
-        output = example.get(key)
-        if output is None:
-            continue
-        line = Text(f"{name:<6}")
-        for number, mark in zip(output, marks(output, source, modes), strict=True):
-            line.append(" " * (width - len(str(number))))
-            line.append(str(number), style=TERMINAL[mark])
-        lines.append(line.append(f" {verdict(output, source, modes)}"))
-    return lines
+def examples(result: Result) -> Iterator[tuple[list[int], dict[str, list[int]]]]:
+    """The first test sources, each with the outputs of the models that were tested."""
+    tested = {NAMES[key]: result["scores"][key]["examples"] for key in NAMES if tests(result, key)}
+    for number in range(EXAMPLES if tested else 0):
+        outputs = {name: found[number]["output"] for name, found in tested.items()}
+        yield next(iter(tested.values()))[number]["source"], outputs
 
 
-def marks(output: list[int], source: list[int], modes: int) -> list[Mark]:
+def tests(result: Result, key: str) -> Result:
+    """The scores of a model; empty if the run was stopped before its test."""
+    found: Result = result["scores"].get(key, {})
+    return found
+
+
+def marks(output: list[int], source: list[int], modes: int = len(ORDERINGS)) -> list[Mark]:
     """What is wrong with each number of an output, if anything.
 
     A number is *repeated* where it has been output as often as the source has it, and once at
@@ -115,80 +97,55 @@ def nearest(output: list[int], source: list[int], modes: int) -> tuple[str, list
     It is the first in the order of ORDERINGS if there are several.
     """
     answers = {ORDERINGS[mode]: reorder(source, mode) for mode in range(modes)}
-
-    def agreement(name: str) -> int:
-        return sum(a == b for a, b in zip(output, answers[name], strict=False))
-
-    best = max(answers, key=agreement)
+    agreement = {
+        name: sum(a == b for a, b in zip(output, answer, strict=False))
+        for name, answer in answers.items()
+    }
+    best = max(answers, key=agreement.__getitem__)
     return best, answers[best]
 
 
-def verdict(output: list[int], source: list[int], modes: int) -> str:
+def verdict(output: list[int], source: list[int], modes: int = len(ORDERINGS)) -> str:
     name, answer = nearest(output, source, modes)
     return f"✓ {name}" if output == answer else f"✗ nearest: {name}"
 
 
-def score_table(result: Result) -> list[list[str]]:
-    """The table of results: its head, then a row for each loss."""
-    rows = [["trained with", *(name for name, _ in MEASURES.values())]]
-    for key, name in NAMES.items():
-        values = [(form, part(result, name, key)) for name, (_, form) in MEASURES.items()]
-        rows.append(
-            [name, *("-" if value is None else form.format(value) for form, value in values)]
-        )
-    return rows
+def score_table(result: Result) -> TextTable:
+    rows = [
+        [name]
+        + [
+            form.format(tests(result, key)[measure]) if tests(result, key) else NOTHING
+            for measure, (_, form) in MEASURES.items()
+        ]
+        for key, name in NAMES.items()
+    ]
+    head = ["trained with", *(name for name, _ in MEASURES.values())]
+    return TextTable("Measured on test sequences", head, rows)
 
 
 def interpretation(result: Result) -> str:
-    """One line on what the exact match of the two means."""
-    xe, oaxe = (part(result, "exact_match", key) for key in NAMES)
-    if xe is None or oaxe is None:
-        return " ".join(_so_far(result, key) for key in NAMES)
+    """What the exact match of the two means, in one line."""
+    if len(result["scores"]) < len(NAMES):
+        return " ".join(["This run was stopped before its end.", *so_far(result)])
+    xe, oaxe = (tests(result, key)["exact_match"] for key in NAMES)
     both = f"XE gets {xe:.1f} % of the sequences right, OaXE {oaxe:.1f} %"
     if oaxe >= SUCCESS and oaxe - xe >= FAR:
         return f"{both}: XE mixes the orders within an answer, OaXE settles on one."
     if oaxe >= SUCCESS:
-        return f"{both}: XE does well here too, so this task does not show what sets them apart."
-    if not result.get("finished"):
-        why = "it was stopped early, and more updates may help."
-    else:
-        why = "another seed, or more updates with XE before the switch, may help."
+        return f"{both}: XE does well here too, so this task does not show the difference."
+    why = "another seed, or more updates with XE before the switch, may help."
     if oaxe - xe >= FAR:
         return f"{both}: OaXE is far ahead, but short of {SUCCESS:.0f} %; {why}"
     return f"{both}: OaXE did not succeed in this run; {why}"
 
 
-def _so_far(result: Result, key: str) -> str:
-    name, value = NAMES[key], part(result, "exact_match", key)
-    if value is not None:
-        return f"{name} gets {value:.1f} % of the sequences right."
-    points = curve(result, key)
-    if points:
-        step, value = points[-1]
-        return f"{name} was not tested; at update {step} it had {value:.1f} % right."
-    return f"{name} was not tested."
-
-
-def gaps(result: Result) -> str:
-    """One line on what a result lacks; empty for a complete one."""
-    stopped = [] if result.get("finished") else ["This run was stopped before its end."]
-    absent = [what for what, names in PARTS.items() if part(result, *names) in (None, [], {})]
-    return " ".join(stopped + ([f"Missing: {', '.join(absent)}."] if absent else []))
-
-
-def part(result: Result, *names: str) -> Any:
-    """A part of a result that may have been stopped at any time; None where it is not there."""
-    value: Any = result
-    for name in names:
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
-
-
-def curve(result: Result, key: str) -> list[tuple[int, float]]:
-    """Update and exact match, as often as measured."""
-    points = part(result, "curves", key) or []
-    return [(p["step"], p["exact_match"]) for p in points if part(p, "exact_match") is not None]
-
-
-def modes_of(result: Result) -> int:
-    return part(result, "task", "modes") or len(ORDERINGS)
+def so_far(result: Result) -> Iterator[str]:
+    for key, name in NAMES.items():
+        points = result["curves"][key]
+        if scores := tests(result, key):
+            yield f"{name} gets {scores['exact_match']:.1f} % of the sequences right."
+        elif points:
+            step, value = points[-1]["step"], points[-1]["exact_match"]
+            yield f"{name} was not tested; at update {step} it had {value:.1f} % right."
+        else:
+            yield f"{name} was not tested."

@@ -81,8 +81,13 @@ def browse(page: str, folder: Path, width: int) -> tuple[dict[str, Any], list[st
 @pytest.mark.parametrize("width", [360, 1200])
 @pytest.mark.parametrize(
     ("result", "pictures"),
-    [(full_result(), 2), (failed_result(), 2), (interrupted_result(), 2), ({}, 0)],
-    ids=["full", "failed", "interrupted", "empty"],
+    [
+        (full_result(), 2),
+        (failed_result(), 2),
+        (interrupted_result(), 2),
+        (interrupted_result("start"), 0),
+    ],
+    ids=["full", "failed", "interrupted", "stopped at once"],
 )
 def test_report(result: dict[str, Any], pictures: int, width: int, tmp_path: Path) -> None:
     write_page(result, tmp_path / "report.html")

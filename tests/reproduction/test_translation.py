@@ -18,12 +18,12 @@ from rich.console import Console
 
 from oaxe.support.errors import UserError
 from reproduction import results as results_module
-from reproduction.experiments import EXPERIMENTS
+from reproduction.experiments import EXPERIMENTS, Experiment
 from reproduction.folder import Folder
 from reproduction.recipes import ANY, PRESETS, Recipe, Stage
 from reproduction.results import EvalSet, Results
-from reproduction.steps import Study, prepare_raw
-from reproduction.tables import TABLES
+from reproduction.steps import Study, prepare_raw, train_and_test
+from reproduction.tables import TABLES, rows
 from reproduction.translation import datasets_of, plan, run
 from tests.reproduction.test_browser import CHROMIUM, browse
 
@@ -434,6 +434,27 @@ def test_adds_test_sets_of_other_domains(sets: Path, tmp_path: Path) -> None:
     assert away == "europarl-de-en on newstest2014, out of domain"
     wmt = replace(folder, dataset="wmt14-en-de")
     assert EvalSet(Results(wmt, 1), "ott2018").label == "wmt14-en-de on ott2018"
+
+
+def test_new_system_takes_two_entries(
+    everything: Path, sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in the experiments and one in a table: trained, tested and shown."""
+    monkeypatch.setitem(EXPERIMENTS, "ctc", Experiment("CTC", "whole", system="ctc"))
+    main = TABLES["main"]
+    monkeypatch.setitem(
+        TABLES, "main", replace(main, rows=(*main.rows, *rows("ctc", baseline="cmlm")))
+    )
+    shutil.copytree(everything / DATASET, tmp_path / DATASET)
+    study = study_of(tmp_path, sets)
+    assert {*plan(study, ["main"], 1, 1).jobs} == {f"{DATASET}/tiny/ctc-seed-1"}
+    train_and_test(study, "ctc", 1, 1, Console(file=io.StringIO()))
+    reproduce(tmp_path, sets, "main")
+    result = json.loads(study.folder.result("ctc", 1).read_text())
+    assert result["settings"]["model"]["system"] == "ctc"
+    row = cells(tmp_path, "main", "CTC")
+    assert row[f"{DATASET}: BLEU"] == f"{result['tests']['test']['bleu']['score']:.1f}"
+    assert float(row[f"{DATASET}: p"]) <= 1
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")

@@ -1,4 +1,4 @@
-"""The page of the demonstration, of results of which any part may be missing."""
+"""The page of the demonstration, finished or stopped."""
 
 import io
 import json
@@ -14,14 +14,7 @@ from rich.console import Console
 
 from oaxe.support.html import page, paragraph, svg, table
 from reproduction.synthetic.demo_page import write_page
-from reproduction.synthetic.demo_text import (
-    curve,
-    gaps,
-    interpretation,
-    marks,
-    score_table,
-    show,
-)
+from reproduction.synthetic.demo_text import interpretation, marks, score_table, show
 from reproduction.synthetic.task import ORDERINGS, reorder
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -39,22 +32,32 @@ def full_result() -> dict[str, Any]:
     for order, chance in zip(orders, likely, strict=True):
         for position in range(n):
             probability[position][drawn[order[position]]] += chance
-    chosen = dict.fromkeys((*ORDERINGS, "none"), 0)
+    none = dict.fromkeys((*ORDERINGS, "none"), 0)
+    mixed = [
+        [rng.choice([a, a, b]) for a, b in zip(reorder(s, 3), reorder(s, 1), strict=True)]
+        for s in sources
+    ]
     return {
         "finished": True,
         "seed": 1,
         "seconds": 118.2,
-        "task": {
-            "modes": 5, "numbers": 100, "shortest": 8, "longest": 16,
-            "train": 24000, "valid": 500, "test": 500,
+        "recipe": {
+            "numbers": 100, "shortest": 8, "longest": 16, "train": 24000, "valid": 500,
+            "test": 500, "updates": 420, "xe_updates": 280,
         },
-        "updates": {"pretraining": 280, "xe": 420, "oaxe": 420},
-        "exact_match": {"xe": 4.2, "oaxe": 99.8},
-        "repetition": {"xe": 8.1, "oaxe": 0.0},
-        "confidence": {"xe": 0.61, "oaxe": 0.99},
-        "chosen": {
-            "xe": {**chosen, "Flip-Right-Rev": 21, "none": 479},
-            "oaxe": {**chosen, "Flip-Right-Rev": 499, "none": 1},
+        "scores": {
+            "oaxe": {
+                "exact_match": 99.8, "repetition": 0.0, "confidence": 0.99,
+                "chosen": {**none, "Flip-Right-Rev": 499, "none": 1},
+                "examples": [{"source": s, "output": reorder(s, 3)} for s in sources],
+            },
+            "xe": {
+                "exact_match": 4.2, "repetition": 8.1, "confidence": 0.61,
+                "chosen": {**none, "Flip-Right-Rev": 21, "none": 479},
+                "examples": [
+                    {"source": s, "output": m} for s, m in zip(sources, mixed, strict=True)
+                ],
+            },
         },
         "curves": {
             "xe": [
@@ -66,17 +69,6 @@ def full_result() -> dict[str, Any]:
                 for s in range(300, 421, 20)
             ],
         },
-        "examples": [
-            {
-                "source": source,
-                "xe": [
-                    rng.choice([a, a, b])
-                    for a, b in zip(reorder(source, 3), reorder(source, 1), strict=True)
-                ],
-                "oaxe": reorder(source, 3),
-            }
-            for source in sources
-        ],
         "matrix": {
             "source": sources[0],
             "target": target,
@@ -88,18 +80,26 @@ def full_result() -> dict[str, Any]:
 
 
 def failed_result() -> dict[str, Any]:
-    return {**full_result(), "exact_match": {"xe": 4.2, "oaxe": 0.4}}
-
-
-def interrupted_result() -> dict[str, Any]:
-    """Stopped while OaXE was training."""
     result = full_result()
-    result["curves"]["oaxe"] = result["curves"]["oaxe"][:2]
-    for measure in ("exact_match", "repetition", "confidence", "chosen"):
-        result[measure]["oaxe"] = None
-    for example in result["examples"]:
-        del example["oaxe"]
-    return {**result, "finished": False}
+    result["scores"]["oaxe"]["exact_match"] = 0.4
+    return result
+
+
+def interrupted_result(during: str = "oaxe") -> dict[str, Any]:
+    """Stopped at once, during pre-training, while OaXE was training, or XE after it."""
+    result = full_result()
+    stages = ["start", "pretraining", "oaxe", "xe"]
+    done = stages.index(during)
+    tested = {"oaxe": result["scores"]["oaxe"]} if during == "xe" else {}
+    xe = [point for point in result["curves"]["xe"] if point["step"] <= (0, 200, 280, 340)[done]]
+    oaxe = result["curves"]["oaxe"][: (0, 0, 2, None)[done]]
+    return {
+        **result,
+        "finished": False,
+        "scores": tested,
+        "curves": {"xe": xe, "oaxe": oaxe},
+        "matrix": result["matrix"] if done > 1 else None,
+    }
 
 
 class Reader(HTMLParser):
@@ -183,53 +183,39 @@ def test_page_of_a_full_result(tmp_path: Path) -> None:
         assert words in reader.text, words
     found = Counter(
         mark
-        for example in result["examples"]
-        for key in ("xe", "oaxe")
-        for mark in marks(example[key], example["source"], 5)
+        for scores in result["scores"].values()
+        for example in scores["examples"]
+        for mark in marks(example["output"], example["source"])
     )
     assert found["repeated"]
     assert found["misplaced"]
     for mark in ("repeated", "misplaced"):  # one more in the legend
         assert reader.classes[mark] == found[mark] + 1
-    assert "Missing" not in reader.text
     assert "stopped" not in reader.text
 
 
-def test_page_of_an_interrupted_result(tmp_path: Path) -> None:
-    reader = written(interrupted_result(), tmp_path)
-    assert reader.tags["svg"] == 2
-    for words in (
-        "This run was stopped before its end.",
-        "Missing: the scores of OaXE, the orders chosen by OaXE.",
-        "XE gets 4.2 % of the sequences right. OaXE was not tested; at update 320 it had 44.0 %",
-        "4.2 %",
-    ):
-        assert words in reader.text, words
-
-
-@pytest.mark.parametrize("keep", [[], ["task"], ["curves"], ["matrix"], ["chosen"], ["examples"]])
-@pytest.mark.parametrize("rest", ["absent", "null"])
-def test_any_part_may_be_missing(keep: list[str], rest: str, tmp_path: Path) -> None:
-    result = {
-        name: value if name in keep else None
-        for name, value in full_result().items()
-        if name in keep or rest == "null"
-    }
+@pytest.mark.parametrize(
+    ("during", "charts", "words"),
+    [
+        ("start", 0, "XE was not tested. OaXE was not tested."),
+        ("pretraining", 1, "XE was not tested; at update 200 it had 0.0 % right. OaXE was not"),
+        (
+            "oaxe",
+            2,
+            "at update 280 it had 0.9 % right. OaXE was not tested; at update 320 it had 44",
+        ),
+        ("xe", 2, "XE was not tested; at update 340 it had 2.2 % right. OaXE gets 99.8 %"),
+    ],
+)
+def test_interrupted_result(during: str, charts: int, words: str, tmp_path: Path) -> None:
+    result = json.loads(json.dumps(interrupted_result(during)))
     reader = written(result, tmp_path)
+    assert reader.tags["svg"] == charts
     for text in (reader.text, " ".join(printed(result).split())):
-        assert "stopped before its end. Missing: " in text
-        assert "the scores of XE, the scores of OaXE" in text
-
-
-@pytest.mark.parametrize("name", sorted(set(full_result()) - {"finished", "seed", "seconds"}))
-def test_any_inner_part_may_be_missing(name: str, tmp_path: Path) -> None:
-    for inner in full_result()[name] if name != "examples" else ("xe", "oaxe"):
-        result = full_result()
-        for mapping in result[name] if name == "examples" else [result[name]]:
-            mapping[inner] = None
-        for text in (written(result, tmp_path).text, printed(result)):
-            assert "exact match" in text
-            assert "None" not in text
+        assert "This run was stopped before its end." in text
+        assert words in text
+        assert "None" not in text
+    assert ("✓ Flip-Right-Rev" in reader.text) == (during == "xe")
 
 
 def test_names_a_failure(tmp_path: Path) -> None:
@@ -239,20 +225,19 @@ def test_names_a_failure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("xe", "oaxe", "finished", "words"),
+    ("xe", "oaxe", "words"),
     [
-        (4.2, 99.8, True, "OaXE settles on one"),
-        (65.0, 95.0, True, "OaXE settles on one"),
-        (96.0, 99.0, True, "XE does well here too"),
-        (0.0, 60.0, True, "far ahead, but short of 95 %; another seed"),
-        (0.0, 60.0, False, "far ahead, but short of 95 %; it was stopped early"),
-        (0.0, 0.0, True, "did not succeed"),
-        (50.0, 20.0, True, "did not succeed"),
-        (None, 99.0, False, "XE was not tested. OaXE gets 99.0 %"),
+        (4.2, 99.8, "OaXE settles on one"),
+        (65.0, 95.0, "OaXE settles on one"),
+        (96.0, 99.0, "XE does well here too"),
+        (0.0, 60.0, "far ahead, but short of 95 %; another seed"),
+        (0.0, 0.0, "did not succeed"),
+        (50.0, 20.0, "did not succeed"),
     ],
 )
-def test_interpretation(xe: float | None, oaxe: float, finished: bool, words: str) -> None:
-    assert words in interpretation({"finished": finished, "exact_match": {"xe": xe, "oaxe": oaxe}})
+def test_interpretation(xe: float, oaxe: float, words: str) -> None:
+    scores = {"xe": {"exact_match": xe}, "oaxe": {"exact_match": oaxe}}
+    assert words in interpretation({"finished": True, "scores": scores})
 
 
 SOURCE = [1, 2, 3, 4, 5, 6]
@@ -295,19 +280,14 @@ def test_marks_of_other_lengths() -> None:
 def test_terminal_and_page_agree(tmp_path: Path) -> None:
     result = full_result()
     reader, text = written(result, tmp_path), printed(result)
-    for row in score_table(result):
+    shown = score_table(result)
+    for row in (shown.head, *shown.rows):
         assert all(cell in reader.text and cell in text for cell in row)
     assert interpretation(result) in " ".join(text.split())
     assert interpretation(result) in reader.text
     assert max(map(len, text.splitlines())) <= 80
     assert text.count("\nsource ") == 3
     assert text.count("✓ Flip-Right-Rev") == reader.text.count("✓ Flip-Right-Rev") == 3
-    assert gaps(result) == ""
-
-
-def test_curve_leaves_out_missing_values() -> None:
-    points = [{"step": 1, "loss": 2.0}, {"step": 2, "exact_match": 0.0}]
-    assert curve({"curves": {"xe": points}}, "xe") == [(2, 0.0)]
 
 
 def test_text_is_escaped() -> None:
@@ -323,7 +303,8 @@ def test_text_is_escaped() -> None:
 def test_result_is_escaped(tmp_path: Path) -> None:
     result = full_result()
     result["seed"] = result["matrix"]["ordering"] = "<b>"
-    result["examples"][0]["source"][0] = "<script>"
+    result["scores"]["xe"]["examples"][0]["source"][0] = "<script>"
+    result["scores"]["oaxe"]["examples"][0]["source"][0] = "<script>"
     reader = written(result, tmp_path)
     assert reader.tags["b"] == 0
 
