@@ -6,7 +6,7 @@ references, which they replace.
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from hashlib import sha256
@@ -52,6 +52,7 @@ def distill(
     device: str | None = None,
     processes: int = 1,
     valid: Pair | None = None,
+    systems: Collection[str] = (),
     console: Console,
 ) -> bool:
     """Translate the source with the teacher, on all ranks; False if it was interrupted.
@@ -69,6 +70,7 @@ def distill(
         device: default: a GPU for each rank, if there are any.
         processes: that share the device of each rank; a GPU has room for several.
         valid: source and reference to measure the teacher's BLEU on, before it begins.
+        systems: modules with systems of the user's own that the teacher may need.
         console: where the first rank reports.
 
     Raises:
@@ -83,7 +85,7 @@ def distill(
     try:
         if device is None or device == ranks.device.type:
             device = str(ranks.device)
-        translator = load_teacher(teacher, device)
+        translator = load_teacher(teacher, device, systems)
         check_languages(teacher, translator.languages, source, languages, valid)
         options = {"beam": beam, "length_penalty": float(length_penalty)}
         settings = {
@@ -108,7 +110,14 @@ def distill(
                     shards.folder / VALID, translator, valid_lines, inputs[1:], how, console
                 )
             others = stack.enter_context(
-                workers(processes - 1, translate_beside, shards, source, teacher, device, how)
+                workers(
+                    processes - 1,
+                    translate_beside,
+                    shards,
+                    source,
+                    (teacher, device, systems),
+                    how,
+                )
             )
             if not ranks.is_first:
                 for _ in translate_shards(shards, source, translator, how):
@@ -167,8 +176,8 @@ def training_source(data: Path) -> Path:
     )
 
 
-def load_teacher(name: str, device: str | None) -> Translator:
-    translator = load_translator(name, device)
+def load_teacher(name: str, device: str | None, systems: Collection[str]) -> Translator:
+    translator = load_translator(name, device, systems)
     if "beam" not in translator.decoding:
         raise UserError(
             f"the teacher {name} is a {translator.system.name}, which has no beam search; "
@@ -246,10 +255,13 @@ def translate_shards(
 
 
 def translate_beside(
-    shards: Shards, source: Path, teacher: str, device: str | None, how: dict[str, Any]
+    shards: Shards,
+    source: Path,
+    teacher: tuple[str, str | None, Collection[str]],  # arguments of load_teacher
+    how: dict[str, Any],
 ) -> None:
     """The same in another process."""
-    for _ in translate_shards(shards, source, load_teacher(teacher, device), how):
+    for _ in translate_shards(shards, source, load_teacher(*teacher), how):
         pass
 
 
