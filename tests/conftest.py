@@ -2,6 +2,8 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -18,3 +20,11 @@ settings.load_profile("oaxe")
 @pytest.fixture(autouse=True)
 def _same_numbers_every_run() -> None:
     torch.manual_seed(1)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A prepared folder of digit strings, for tests that only read it."""
+    from tests.runs import make_data  # slow to import
+
+    return make_data(tmp_path_factory.mktemp("digits"))

@@ -21,21 +21,22 @@ import torch.utils.tensorboard
 from rich.console import Console
 from torch import Tensor
 
+from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import SIZES, Size
-from oaxe.support.config import build
 from oaxe.support.errors import UserError
+from oaxe.systems import Example, Progress, cmlm
 from oaxe.text.prepare import prepare
 from oaxe.training.checkpoint import load_newest
-from oaxe.training.objective import Example, Objective
 from oaxe.training.run import train
-from oaxe.training.settings import Settings
+from oaxe.training.settings import Settings, build_settings
 
 # Forks of a process that has imported all this: a start takes milliseconds, not seconds.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.runs"])
 
 # Changes for settings_of.
-OAXE = {"loss__name": "oaxe", "loss__inputs": "partial-all", "loss__truncation": 0.05}
+OAXE = {"cmlm__loss": {"name": "oaxe", "truncation": 0.05}, "cmlm__inputs": "partial-all"}
+ANNEALED = {"cmlm__loss": "oaxe", "cmlm__annealing": True}
 SMALL = Size(dim=16, ffn=32, heads=2, encoder_layers=1, decoder_layers=1)
 
 
@@ -63,20 +64,24 @@ def make_data(
 
 
 def settings_of(data: Path, run: Path, **changes: Any) -> Settings:
-    """Settings of a run of 24 updates, changed by ``section__key=value``."""
+    """Settings of a run of 24 updates, changed by ``section__key=value``.
+
+    For example ``model__system="ctc"``, ``cmlm__loss={"name": "oaxe", "truncation": 0.05}``.
+    """
     content: dict[str, Any] = {
         "run": str(run),
         "data": {"folder": str(data), "update_tokens": 200, "batch_tokens": 120},
         "model": {"size": "tiny", "dropout": 0.1, "max_length": 32},
-        "loss": {"name": "xe"},
         "optim": {"lr": 3e-3, "warmup": 10},
-        "validation": {"every": 5, "length_candidates": 2, "keep": 2, "average": 2},
+        "validation": {"every": 5, "keep": 2, "average": 2},
         "train": {"steps": 24, "save_every": 4, "log_every": 3},
     }
     for name, value in changes.items():
         section, key = name.split("__")
-        content[section][key] = value
-    return build(Settings, content)
+        content.setdefault(section, {})[key] = value
+    if content["model"].get("system", "cmlm") == "cmlm":
+        content.setdefault("decoding", {}).setdefault("length_candidates", 2)
+    return build_settings(content)
 
 
 def train_small(settings: Settings) -> tuple[dict[str, Any], str]:
@@ -141,14 +146,16 @@ def _work(settings: Settings, die_at_sync: int) -> None:
 
 def _rank(settings: Settings, environment: dict[str, str], poisoned: bool, answers: Any) -> None:
     os.environ |= environment
-    message, forward, calls = "", Objective.forward, itertools.count(1)
+    message, forward, calls = "", cmlm.Model.forward, itertools.count(1)
 
-    def nan_at_last(self: Objective, example: Example, xe_weight: float) -> tuple[Tensor, Tensor]:
-        loss, stats = forward(self, example, xe_weight)
-        return loss * (float("nan") if poisoned and next(calls) > 5 else 1.0), stats
+    def nan_at_last(
+        self: cmlm.Model, example: Example, progress: Progress
+    ) -> tuple[Tensor, Statistics]:
+        loss, statistics = forward(self, example, progress)
+        return loss * (float("nan") if poisoned and next(calls) > 5 else 1.0), statistics
 
     try:
-        with mock.patch.object(Objective, "forward", nan_at_last):
+        with mock.patch.object(cmlm.Model, "forward", nan_at_last):
             train_small(settings)
     except UserError as error:
         message = str(error)

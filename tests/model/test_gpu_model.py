@@ -12,7 +12,8 @@ from oaxe.model import attention as attention_module
 from oaxe.model.attention import attention
 from oaxe.model.feed_forward import linear_gelu
 from oaxe.model.residual import add_and_normalise
-from oaxe.model.transformer import SIZES, Transformer
+from oaxe.model.transformer import SIZES, Norm, Transformer, initialise
+from oaxe.text.symbols import MASK, PAD
 from tests.gpu import GPU
 
 pytestmark = GPU
@@ -93,55 +94,69 @@ def test_feed_forward_no_further_off_than_plain() -> None:
         assert errors[0] <= 1.1 * errors[1] + 1e-4
 
 
-def learning_curve(loss: str, fast: bool, half: bool, monkeypatch: pytest.MonkeyPatch) -> Tensor:
-    """Of a small model that learns to repeat its source, in float32 or bfloat16."""
-    monkeypatch.setattr(attention_module, "KERNELS", fast)
+LOSSES: dict[str, tuple[Any, Any]] = {
+    "xe": (oaxe.xe_loss, oaxe.linear_xe_loss),
+    "oaxe": (oaxe.oaxe_loss, oaxe.linear_oaxe_loss),
+}
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradients_no_further_off_than_plain(
+    loss: str, norm: Norm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batch by batch from the same weights, as they are learned: bfloat16 against float32."""
     monkeypatch.setattr(attention_module, "LARGE", 0)
     torch.manual_seed(0)
     model = Transformer(
-        vocab_size=60, **SIZES["tiny"], max_length=20, causal=False, dropout=0.0
-    ).cuda()
+        vocab_size=60, **SIZES["tiny"], max_length=20, causal=False, dropout=0.0, norm=norm
+    )
+    initialise(model)
+    model.cuda()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    plain: Any = {"xe": oaxe.xe_loss, "oaxe": oaxe.oaxe_loss}[loss]
-    linear: Any = {"xe": oaxe.linear_xe_loss, "oaxe": oaxe.linear_oaxe_loss}[loss]
-    values = []
-    for _ in range(120):
-        source = torch.randint(7, 60, (256, 10), device="cuda")
+    plain, linear = LOSSES[loss]
+
+    def differentiate(source: Tensor, fast: bool, half: bool) -> tuple[float, Tensor]:
+        monkeypatch.setattr(attention_module, "KERNELS", fast)
+        masks = torch.full_like(source, MASK)
         with torch.autocast("cuda", torch.bfloat16, enabled=half):
-            masks = torch.full_like(source, 4)
-            hidden, _ = model(source, masks, masks != 0)
+            hidden = model.decode(masks, masks != PAD, model.encode(source))
             if fast:
                 value = linear(hidden, model.output_weight, source)
             else:
                 value = plain(model.logits(hidden), source)
         optimizer.zero_grad()
         value.backward()
+        return value.item(), torch.cat([p.grad.flatten() for p in model.parameters()])  # type: ignore[union-attr]
+
+    values, errors = [], []
+    for update in range(120):
+        source = torch.randint(7, 60, (256, 10), device="cuda")
+        if update % 10 == 0:
+            runs = (differentiate(source, fast, half=True) for fast in (True, False))
+            (ours, our_gradient), (theirs, their_gradient) = runs
+            exact, gradient = differentiate(source, fast=False, half=False)
+            assert abs(ours - exact) <= abs(theirs - exact) + 0.01 * exact + 2e-3
+            errors.append([float((g - gradient).norm() / gradient.norm())
+                           for g in (our_gradient, their_gradient)])  # fmt: skip
+        values.append(differentiate(source, fast=True, half=True)[0])
         optimizer.step()
-        values.append(value.detach())
     oaxe.check_costs()
-    return torch.stack(values).view(-1, 10).mean(1)  # ten updates together
-
-
-@pytest.mark.parametrize("loss", ["xe", "oaxe"])
-def test_same_learning_curve(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fast path is no further from float32 than plain bfloat16 is, but for a little."""
-    exact = learning_curve(loss, fast=False, half=False, monkeypatch=monkeypatch)
-    plain = learning_curve(loss, fast=False, half=True, monkeypatch=monkeypatch)
-    ours = learning_curve(loss, fast=True, half=True, monkeypatch=monkeypatch)
-    assert exact[-1] < 0.7 * exact[0]  # it learns
-    allowed = (plain - exact).abs().max() + 0.02 * exact
-    assert ((ours - exact).abs() <= allowed).all(), (exact, plain, ours)
+    assert sum(values[-10:]) < 0.7 * sum(values[:10])  # it learns
+    # A rounding may choose another order of the words: one batch says little, their mean more.
+    ours, theirs = (sum(column) / len(errors) for column in zip(*errors, strict=True))
+    assert ours <= 1.2 * theirs + 1e-3, errors
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_recomputation_saves_memory_and_changes_nothing(compiled: bool) -> None:
     """In bfloat16 with dropout: what is computed again must have dropped the same."""
     torch.manual_seed(0)
-    model = Transformer(
-        vocab_size=1_000, **SIZES["base"], max_length=64, causal=False, dropout=0.1
-    ).cuda()
+    model = Transformer(vocab_size=1_000, **SIZES["base"], max_length=64, causal=False, dropout=0.1)
+    initialise(model)
+    model.cuda()
     source = torch.randint(7, 1_000, (400, 30), device="cuda")
-    masks = torch.full_like(source, 4)
+    masks = torch.full_like(source, MASK)
     if compiled:  # as the trainer does
         torch.compiler.reset()
         for layer in (*model.encoder, *model.decoder):
@@ -151,7 +166,7 @@ def test_recomputation_saves_memory_and_changes_nothing(compiled: bool) -> None:
         torch.manual_seed(1)
         model.zero_grad(set_to_none=False)
         with torch.autocast("cuda", torch.bfloat16):
-            hidden, _ = model(source, masks, masks != 0)
+            hidden = model.decode(masks, masks != PAD, model.encode(source))
             loss = oaxe.linear_xe_loss(hidden, model.output_weight, source)
         loss.backward()  # type: ignore[no-untyped-call]
         return [loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]

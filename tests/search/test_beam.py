@@ -1,6 +1,7 @@
 """Beam search against an independent one in plain Python, and against all possible sentences."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -10,16 +11,20 @@ from oaxe.model.transformer import Transformer
 from oaxe.search.beam import beam_search
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.text.symbols import BOS, EOS, PAD, SYMBOLS
-from tests.model.test_model import VOCAB, micro, random_batch
+from tests.models import (
+    VOCAB,
+    eager_to_end,
+    emphasise,
+    hidden_states,
+    micro_transformer,
+    random_batch,
+)
 
 SPECIAL = set(range(len(SYMBOLS)))
 
 
-def eager_to_end(model: Transformer, factor: float = 2.0) -> Transformer:
-    """Random models hardly ever stop; this one stops at all kinds of lengths."""
-    with torch.no_grad():
-        model.tokens.weight[EOS] *= factor
-    return model
+def causal(norm: str = "post", **arguments: Any) -> Transformer:
+    return micro_transformer(norm, causal=True, **arguments)
 
 
 def log_probs_after(
@@ -27,7 +32,7 @@ def log_probs_after(
 ) -> list[dict[int, float]]:
     """Of every token that may come next; the empty translation is not allowed."""
     inputs = torch.tensor([[BOS, *prefix] for prefix in prefixes])
-    hidden, _ = model(source.expand(len(prefixes), -1), inputs, inputs != PAD)
+    hidden = hidden_states(model, source.expand(len(prefixes), -1), inputs)
     logits = model.logits(hidden[:, -1]).double()
     words = range(logits.shape[1])
     allowed = [t for t in words if t not in SPECIAL or (t == EOS and prefixes[0])]
@@ -75,7 +80,7 @@ def assert_same(ours: list[list[Hypothesis]], expected: list[list[Hypothesis]]) 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
 @pytest.mark.parametrize("beam", [1, 2, 5])
 def test_equals_naive(beam: int, penalty: float, norm: str) -> None:
-    model = eager_to_end(micro("at", norm))
+    model = eager_to_end(causal(norm))
     source = random_batch(9, 3, 13, 2, 6)
     expected = [naive_beam(model, row, beam, penalty) for row in source]
     for use_cache in (True, False):
@@ -85,7 +90,7 @@ def test_equals_naive(beam: int, penalty: float, norm: str) -> None:
 
 def test_sentences_that_leave_early_change_nothing() -> None:
     """Longer than one round of checks, so that the batch shrinks on the way."""
-    model = eager_to_end(micro("at", "pre", max_length=40))
+    model = eager_to_end(causal("pre", max_length=40))
     source = random_batch(9, 3, 13, 2, 6, 30, 21)
     expected = [naive_beam(model, row, 3, 1.0) for row in source]
     assert {h[0].length > 8 for h in expected} == {True, False}  # else this test says nothing
@@ -95,7 +100,7 @@ def test_sentences_that_leave_early_change_nothing() -> None:
 
 @torch.no_grad()
 def test_beam_of_one_is_greedy() -> None:
-    model = eager_to_end(micro("at"))
+    model = eager_to_end(causal())
     source = random_batch(9, 3, 13, 2, 6)
     for row, (hypothesis,) in zip(source, beam_search(model, source, beam=1), strict=True):
         words: list[int] = []
@@ -111,7 +116,7 @@ def test_beam_of_one_is_greedy() -> None:
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 @torch.no_grad()
 def test_a_beam_wide_enough_finds_the_best_of_all_sentences(penalty: float) -> None:
-    model = eager_to_end(micro("at", vocab_size=10, max_length=3))
+    model = eager_to_end(causal(vocab_size=10, max_length=3))
     source = torch.tensor([[8, 9, EOS], [7, EOS, PAD]])
     ours = beam_search(model, source, beam=40, length_penalty=penalty)
     for row, hypotheses in zip(source, ours, strict=True):
@@ -129,10 +134,9 @@ def test_a_beam_wide_enough_finds_the_best_of_all_sentences(penalty: float) -> N
         assert [h.score for h in hypotheses] == pytest.approx([scores[w] for w in ranked], abs=1e-4)
 
 
-def test_limits_of_length() -> None:
-    model = micro("at", max_length=40)
-    with torch.no_grad():
-        model.tokens.weight[EOS] = 0
+def test_length_is_limited_by_the_source_and_by_max_length() -> None:
+    model = causal(max_length=40)
+    emphasise(model, EOS, factor=0)
     source = random_batch(5, 20)
     for ratio, limits in ((0.0, [10, 10]), (1.0, [15, 30]), (3.0, [25, 40])):
         ours = beam_search(model, source, beam=1, max_ratio=ratio)
@@ -140,10 +144,8 @@ def test_limits_of_length() -> None:
         assert_same(ours, [naive_beam(model, row, 1, 1.0, ratio) for row in source])
 
 
-def test_special_symbols_are_never_said() -> None:
-    model = micro("at")
-    with torch.no_grad():
-        model.tokens.weight[: len(SYMBOLS)] *= 4
+def test_special_symbols_are_never_predicted() -> None:
+    model = emphasise(causal(), *SPECIAL)
     for hypotheses in beam_search(model, random_batch(9, 3, 6)):
         for hypothesis in hypotheses:
             assert hypothesis.tokens
@@ -151,15 +153,15 @@ def test_special_symbols_are_never_said() -> None:
 
 
 def test_a_beam_wider_than_the_vocabulary() -> None:
-    model = micro("at")
+    model = causal()
     (hypotheses,) = beam_search(model, random_batch(4), beam=VOCAB + 10)
     tokens = [tuple(h.tokens) for h in hypotheses]
     assert len(set(tokens)) == len(tokens) == VOCAB + 10
     assert all(h.score > float("-inf") for h in hypotheses)
 
 
-def test_requests_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match="use translate_batch"):
-        beam_search(micro("nat"), random_batch(3))
+def test_rejects_a_model_that_is_not_causal_and_a_beam_of_none() -> None:
+    with pytest.raises(ValueError, match="needs a causal model"):
+        beam_search(micro_transformer(), random_batch(3))
     with pytest.raises(ValueError, match="at least 1, got 0"):
-        beam_search(micro("at"), random_batch(3), beam=0)
+        beam_search(causal(), random_batch(3), beam=0)

@@ -1,4 +1,4 @@
-"""Recorded passes, emulated: tests/test_gpu_decoding.py replays real ones.
+"""Recorded passes, emulated: test_gpu_decoding.py replays real ones.
 
 As a graph, an emulated one reads inputs and weights and writes its results where they were when it
 was recorded; and as graphs in shared memory, it may spoil the results of all others.
@@ -19,10 +19,11 @@ from torch.nn.utils.parametrize import register_parametrization
 
 from oaxe.decoding import translator as translator_module
 from oaxe.decoding.translator import Translator
-from oaxe.search.one_pass import translate_batch
-from oaxe.search.replay import Replays, Tensors
+from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.replay import Call, Replays, Tensors, compute
+from oaxe.systems import System, cmlm
 from oaxe.text.subwords import Subwords, train_subwords
-from tests.model.test_model import micro, random_batch
+from tests.models import micro, random_batch
 
 SENTENCES = [
     "a small dog runs",
@@ -82,51 +83,66 @@ def translator(subwords: Subwords) -> Translator:
 
 
 def plainly(translator: Translator) -> list[str]:
-    """What a translator without graphs says, which are not all the same."""
-    plain = Translator(translator.model, translator.subwords, cuda_graphs=False)
+    """The translations without graphs, no two of which are equal."""
+    plain = Translator(translator.system, translator.subwords, cuda_graphs=False)
     found = [plain.translate([sentence])[0] for sentence in SENTENCES]
     assert len(set(found)) == len(SENTENCES)
     return found
 
 
+def decode(
+    system: System, source: Tensor, call: Call = compute, **decoding: Any
+) -> list[list[Hypothesis]]:
+    """``lengths`` are given to the CMLM; the others are fields of the system's ``Decoding``."""
+    given = {"lengths": decoding.pop("lengths")} if "lengths" in decoding else {}
+    return system.translate(source, system.decoding_type(**decoding), call, **given)
+
+
 @pytest.mark.parametrize(
-    ("kind", "model", "options"),
+    ("system", "options", "architecture", "decoding"),
     [
-        ("nat", {}, {}),
-        ("nat", {"max_length": 12}, {}),
-        ("nat", {"positions": "both"}, {}),
-        ("nat", {}, {"refine_steps": 3}),
-        ("nat", {}, {"remove_blanks": True}),
-        ("nat", {}, {"deduplicate": False}),
-        ("nat", {}, {"length_candidates": 1}),
-        ("nat", {}, {"length_candidates": 60}),
-        ("nat", {}, {"lengths": torch.tensor([[3, 21]])}),
-        ("ctc", {}, {}),
-        ("ctc", {"max_length": 12}, {}),
+        ("cmlm", {}, {}, {}),
+        ("cmlm", {}, {"max_length": 12}, {}),
+        ("cmlm", {}, {"positions": "both"}, {}),
+        ("cmlm", {"loss": "axe"}, {}, {}),  # which removes blanks
+        ("cmlm", {}, {}, {"refine_steps": 3}),
+        ("cmlm", {}, {}, {"deduplicate": False}),
+        ("cmlm", {}, {}, {"length_candidates": 1}),
+        ("cmlm", {}, {}, {"length_candidates": 60}),
+        ("cmlm", {}, {}, {"length_penalty": 2.0}),
+        ("cmlm", {}, {}, {"lengths": torch.tensor([[3, 21]])}),
+        ("ctc", {}, {}, {}),
+        ("ctc", {"upsample": 3}, {}, {}),
+        ("ctc", {}, {"max_length": 12}, {}),
     ],
 )
-def test_padded_and_replayed_passes_say_the_same(
-    kind: str, model: dict[str, Any], options: dict[str, Any], emulated: list[Graph]
+def test_padded_and_replayed_passes_give_the_same(
+    system: str,
+    options: dict[str, Any],
+    architecture: dict[str, Any],
+    decoding: dict[str, Any],
+    emulated: list[Graph],
 ) -> None:
-    ours = micro(kind, **{"max_length": 40, **model}).double()
-    replays, said = Replays(ours), set()
+    ours = micro(system, options=options, **{"max_length": 40, **architecture}).double()
+    replays, scores = Replays(ours), set()
     sources = [random_batch(min(n, ours.max_length) + 1) for n in (3, 30, 9, 40, 3, 17, 30, 1)]
     for source in sources:
-        (expected,) = translate_batch(ours, source, **options)
-        (found,) = translate_batch(ours, source, replays=replays, **options)
+        (expected,) = decode(ours, source, **decoding)
+        (found,) = decode(ours, source, replays, **decoding)
         for mine, theirs in zip(found, expected, strict=True):
             assert (mine.tokens, mine.length) == (theirs.tokens, theirs.length)
             assert mine.score == pytest.approx(theirs.score, rel=1e-5)
-        said.add(tuple(round(hypothesis.score, 3) for hypothesis in found))
-    assert len(said) == len(sources)  # so that one that is not replayed would be noticed
-    assert sum(graph.replays for graph in emulated) == 2 * len(sources)
-    assert len(emulated) < 2 * len(sources)  # lengths are rounded
+        scores.add(tuple(round(hypothesis.score, 3) for hypothesis in found))
+    assert len(scores) == len(sources)  # so that one that is not replayed would be noticed
+    n_calls = {"cmlm": 2, "ctc": 1}[system] * len(sources)
+    assert sum(graph.replays for graph in emulated) == n_calls
+    assert len(emulated) < n_calls  # lengths are rounded
     assert all(graph.replays for graph in emulated)
 
 
 def test_several_sentences_too() -> None:
     model, source = micro(), random_batch(9, 4)
-    found, expected = (translate_batch(model, source, replays=r) for r in (Replays(model), None))
+    found, expected = (decode(model, source, call) for call in (Replays(model), compute))
     for mine, theirs in zip(chain(*found), chain(*expected), strict=True):
         assert mine.tokens == theirs.tokens
 
@@ -137,22 +153,23 @@ def test_other_options_and_precisions_are_recorded_anew(
     model, source, lengths = micro(), random_batch(9), torch.tensor([[8]])
     replays = Replays(model)
     for _ in range(2):
-        translate_batch(model, source, lengths=lengths, replays=replays)
+        decode(model, source, replays, lengths=lengths)
     assert len(emulated) == 2  # read, write
-    translate_batch(model, source, lengths=lengths, deduplicate=False, replays=replays)
+    decode(model, source, replays, lengths=lengths, deduplicate=False)
     assert len(emulated) == 3
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
-    translate_batch(model, source, lengths=lengths, replays=replays)
+    decode(model, source, replays, lengths=lengths)
     assert len(emulated) == 5
-    model.output_weight.data.mul_(2)
+    model.transformer.output_weight.data.mul_(2)
     assert replays.are_of(model)
 
 
-def test_what_is_too_long_is_an_error_as_without() -> None:
-    model = micro()
-    for replays in (Replays(model), None):
-        with pytest.raises(ValueError, match="max_length"):
-            translate_batch(model, random_batch(15), replays=replays)
+def test_a_source_that_is_too_long_is_an_error_as_without() -> None:
+    for system in ("cmlm", "ctc"):
+        model = micro(system)
+        for call in (Replays(model), compute):
+            with pytest.raises(ValueError, match="max_length"):
+                decode(model, random_batch(15), call)
 
 
 def test_only_a_sentence_alone_is_replayed(translator: Translator, emulated: list[Graph]) -> None:
@@ -174,7 +191,7 @@ def test_changed_weights(translator: Translator) -> None:
     """Those changed in place are seen; for others, and for other modules, it is recorded anew."""
     before = plainly(translator)
     assert [translator.translate([sentence])[0] for sentence in SENTENCES] == before
-    model = translator.model
+    model = translator.system.transformer
     positions = model.target_positions
     other = micro(vocab_size=model.tokens.num_embeddings, max_length=40)
     changes: list[Callable[[], object]] = [
@@ -182,9 +199,9 @@ def test_changed_weights(translator: Translator) -> None:
         lambda: setattr(positions, "weight", nn.Parameter(positions.weight.data.roll(1, 0))),
         lambda: setattr(positions.weight, "data", -positions.weight.data),
         lambda: model.decoder.pop(0),
-        lambda: setattr(model, "encoder", other.encoder),
+        lambda: setattr(model, "encoder", other.transformer.encoder),
         lambda: register_parametrization(positions, "weight", nn.ReLU()),
-        lambda: setattr(translator, "model", other),
+        lambda: setattr(translator, "system", other),
     ]
     for change in changes:
         change()
@@ -217,9 +234,9 @@ def test_copies_record_their_own(translator: Translator, emulated: list[Graph]) 
     assert translator._replays is not None
     replays = translator._replays
     for other in (copy.deepcopy(replays), pickle.loads(pickle.dumps(replays))):
-        assert other.model is not translator.model
+        assert other.model is not translator.system
         assert other.are_of(other.model)
-        assert not other.are_of(translator.model)
+        assert not other.are_of(translator.system)
     n_graphs = len(emulated)
     other_translator = copy.deepcopy(translator)
     assert other_translator.translate(SENTENCES[:1]) == expected[:1]
@@ -244,9 +261,9 @@ def test_errors_that_are_not_of_graphs(
     translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("somebody's own")
+        raise RuntimeError("not of a graph")
 
-    monkeypatch.setattr(translator_module, "translate_batch", fail)
-    with pytest.raises(RuntimeError, match="somebody's own"):
+    monkeypatch.setattr(cmlm.Model, "translate", fail)
+    with pytest.raises(RuntimeError, match="not of a graph"):
         translator.translate(SENTENCES[:1])
     assert translator.cuda_graphs

@@ -94,7 +94,7 @@ def flip_a_bit(path: Path) -> None:
 
 
 def other_format(path: Path) -> None:
-    path.write_text(path.read_text().replace('"format": 1', '"format": 99'))
+    path.write_text(path.read_text().replace('"format": 2', '"format": 1'))
 
 
 DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
@@ -106,9 +106,9 @@ DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
     ("state.json", flip_a_bit, "state.json does not match"),
     ("manifest.json", cut_off, "JSONDecodeError"),
     ("manifest.json", Path.unlink, "manifest.json is missing"),
-    ("manifest.json", other_format, "format 99, this version reads 1"),
+    ("manifest.json", other_format, "format 1, this version reads 2"),
     ("manifest.json", lambda path: write_whole(path, "[]"), "TypeError"),
-    ("manifest.json", lambda path: write_whole(path, '{"format": 1, "files": 3}'), "Attribute"),
+    ("manifest.json", lambda path: write_whole(path, '{"format": 2, "files": 3}'), "Attribute"),
     ("manifest.json", lambda path: path.write_bytes(b"\xff\xfe"), "UnicodeDecodeError"),
 ]
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from oaxe.training.objective import Example, Objective
 from rich.console import Console
 from torch import Tensor
 
 from oaxe.support.errors import UserError
-from oaxe.training.objective import Example, Objective
 from oaxe.training.ranks import Ranks
 from oaxe.training.run import assemble, gather
 from oaxe.training.trainer import Trainer

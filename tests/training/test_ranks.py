@@ -18,24 +18,18 @@ from torch import Tensor
 from oaxe.text.batches import Update, UpdateLoader, collate, plan_epoch
 from oaxe.text.corpus import Corpus
 from oaxe.training.ranks import Ranks
-from oaxe.training.run import build_model
+from oaxe.training.run import new_system
 from oaxe.training.trainer import Trainer
 from tests.runs import (
     final_tensors,
     free_port,
-    make_data,
     metrics,
     settings_of,
     train_on_ranks,
     train_small,
 )
 
-EXACT = {"model__dropout": 0.0, "loss__inputs": "unobserved"}  # nothing random in an update
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_data(tmp_path_factory.mktemp("digits"))
+EXACT = {"model__dropout": 0.0, "cmlm__inputs": "unobserved"}  # nothing random in an update
 
 
 def assert_close(a: dict[str, Tensor], b: dict[str, Tensor], tolerance: float = 2e-4) -> None:
@@ -47,7 +41,7 @@ def assert_close(a: dict[str, Tensor], b: dict[str, Tensor], tolerance: float = 
 
 @pytest.mark.parametrize("loss", ["xe", "oaxe"])
 def test_two_ranks_are_one(loss: str, data: Path, tmp_path: Path) -> None:
-    changes = {"train__steps": 6, "validation__every": 3, "loss__name": loss, **EXACT}
+    changes = {"train__steps": 6, "validation__every": 3, "cmlm__loss": loss, **EXACT}
     train_small(settings_of(data, tmp_path / "one", **changes))
     assert train_on_ranks(settings_of(data, tmp_path / "two", **changes)) == ["", ""]
     assert_close(final_tensors(tmp_path / "two"), final_tensors(tmp_path / "one"))
@@ -113,16 +107,16 @@ def test_four_pieces_are_one(loss: str, data: Path, tmp_path: Path) -> None:
     corpus = Corpus.open(data, "train")
     indices = np.argsort(corpus.target_lengths, kind="stable")[[0, 40, 80, -1]]
     assert len(set(corpus.target_lengths[indices].tolist())) > 2
-    settings = settings_of(data, tmp_path / "run", loss__name=loss, **EXACT)
+    settings = settings_of(data, tmp_path / "run", cmlm__loss=loss, **EXACT)
     gradients = []
     for pieces in (1, 4):
         torch.manual_seed(1)
-        model = build_model(settings, 28)
+        system = new_system(settings, 28)
         alone = Ranks(0, 1, torch.device("cpu"))
-        trainer = Trainer(settings, model, corpus, None, alone, None)  # type: ignore[arg-type]
+        trainer = Trainer(settings, system, corpus, None, alone, None)  # type: ignore[arg-type]
         batches = [collate(corpus, part) for part in np.array_split(indices, pieces)]
-        trainer.step(Update(0, 0, 1, batches, 0), 0.0)
-        gradients.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+        trainer.step(Update(0, 0, 1, batches, 0))
+        gradients.append({n: p.grad for n, p in system.named_parameters() if p.grad is not None})
     assert len(gradients[0]) > 20
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-5, atol=1e-7)

@@ -1,4 +1,4 @@
-"""Recorded training steps, emulated: tests/test_gpu_training.py replays real ones.
+"""Recorded training steps, emulated: test_gpu_training.py replays real ones.
 
 As a graph, an emulated one does nothing while it is recorded, and then reads its inputs and writes
 gradients and results where they were.
@@ -13,24 +13,28 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from oaxe.losses import NotFiniteError
+from oaxe.losses import NotFiniteError, annealed_weight
 from oaxe.model.graphs import Recorder
+from oaxe.systems import Example, Progress, System
 from oaxe.training import recordings as recordings_module
 from oaxe.training import trainer as trainer_module
-from oaxe.training.objective import STATS, Example
 from oaxe.training.ranks import Ranks
 from oaxe.training.recordings import Recordings
-from oaxe.training.run import assemble, gather
+from oaxe.training.run import assemble, gather, new_system
+from oaxe.training.settings import TrainSettings
 from oaxe.training.trainer import Trainer
-from tests.runs import OAXE, final_tensors, make_data, metrics, same, settings_of, train_small
+from tests.runs import ANNEALED, OAXE, final_tensors, metrics, same, settings_of, train_small
 
 LONGER = {"train__steps": 40, "validation__every": 20}  # eight epochs of shapes that recur
 
 
 class Graph:
-    def __init__(self, of: Recordings, example: Example, xe_weight: float, scale: Tensor) -> None:
-        self.of, self.given = of, (example, xe_weight, scale)
-        self.out = torch.full((), torch.nan), torch.full((len(STATS),), torch.nan)
+    def __init__(self, of: Recordings, *given: Any) -> None:
+        self.of, self.given = of, given
+        trainer, progress = of.differentiate.__self__, given[1]  # type: ignore[attr-defined]
+        self.phase = progress.phase
+        n_statistics = len(trainer._names[self.phase])  # known since it was first computed
+        self.out = torch.full((), torch.nan), torch.full((2 * n_statistics,), torch.nan)
         self.gradients = [parameter.grad for parameter in of.parameters]
         self.replays = 0
 
@@ -51,14 +55,13 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     recorded: list[Graph] = []
 
     def record(
-        self: Recordings, example: Example, xe_weight: float, scale: Tensor
+        self: Recordings, example: Example, progress: Progress, scale: Tensor
     ) -> tuple[Graph, tuple[Tensor, Tensor]]:
-        recorded.append(Graph(self, example, xe_weight, scale))
+        recorded.append(Graph(self, example, progress, scale))
         return recorded[-1], recorded[-1].out
 
-    def may_record(settings: Any, ranks: Ranks) -> bool:
-        asked: bool = settings.train.cuda_graphs
-        return asked
+    def may_record(system: System, settings: TrainSettings, ranks: Ranks) -> bool:
+        return settings.cuda_graphs
 
     monkeypatch.setattr(Recordings, "_record", record)
     monkeypatch.setattr(Recorder, "compute", lambda self, work: work())
@@ -67,18 +70,14 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     return recorded
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_data(tmp_path_factory.mktemp("digits"))
-
-
 @pytest.mark.parametrize(
     "changes",
     [
         {},
         OAXE,
-        {"model__kind": "at", "optim__clip": 1.0},
-        {"model__kind": "lm"},
+        ANNEALED | {"cmlm__annealing_c": 1e5, "cmlm__annealing_lambda": 0.7},
+        {"model__system": "transformer", "optim__clip": 1.0},
+        {"model__system": "language_model"},
     ],
 )
 def test_the_same_weights_and_log_as_without(
@@ -93,12 +92,19 @@ def test_the_same_weights_and_log_as_without(
     assert sum(graph.replays for graph in graphs) > len(graphs)
 
 
-def test_a_loss_that_changes_from_update_to_update_is_not_recorded(
+def test_annealing_records_every_phase_anew(
     data: Path, tmp_path: Path, graphs: list[Graph]
 ) -> None:
-    annealed = {"loss__name": "oaxe", "loss__annealing": True}
-    train_small(settings_of(data, tmp_path / "run", **annealed))
-    assert not graphs
+    """The weight of XE changes from update to update, and so from replay to replay."""
+    annealed = ANNEALED | {"cmlm__annealing_c": 1e5, "cmlm__annealing_lambda": 0.7}
+    train_small(settings_of(data, tmp_path / "run", **LONGER, **annealed, train__log_every=1))
+    assert {graph.phase for graph in graphs} == {"xe", "both", "loss"}
+    assert all(graph.replays for graph in graphs)
+    records = [record for record in metrics(tmp_path / "run") if record["what"] == "train"]
+    weights = [record["xe_weight"] for record in records if "xe_weight" in record]
+    assert len(weights) > 10
+    expected = [annealed_weight(r["epoch"], 8, 1e5, 0.7) for r in records if "xe_weight" in r]
+    assert weights == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -106,21 +112,23 @@ def test_a_loss_that_changes_from_update_to_update_is_not_recorded(
     [
         ("cuda", 1, {}, True),
         ("cuda", 1, OAXE, True),
-        ("cuda", 1, {"model__kind": "at"}, True),
+        ("cuda", 1, ANNEALED, True),
+        ("cuda", 1, {"model__system": "transformer"}, True),
         ("cuda", 1, {"train__cuda_graphs": False}, False),
         ("cuda", 1, {"train__compile": True}, False),
         ("cuda", 1, {"train__recompute": True}, False),
-        ("cuda", 1, {"model__kind": "ctc", "loss__name": "ctc"}, False),
+        ("cuda", 1, {"model__system": "ctc"}, False),
         ("cuda", 2, {}, False),
         ("cpu", 1, {}, False),
     ],
 )
-def test_what_can_be_recorded(
+def test_when_steps_are_recorded(
     device: str, world_size: int, changes: dict[str, Any], expected: bool, tmp_path: Path
 ) -> None:
     settings = settings_of(tmp_path, tmp_path / "run", **changes)
     ranks = Ranks(0, world_size, torch.device(device))
-    assert recordings_module.may_record(settings, ranks) == expected
+    system = new_system(settings, 20)
+    assert recordings_module.may_record(system, settings.train, ranks) == expected
 
 
 def test_continued_without_them_to_the_same_weights(data: Path, tmp_path: Path) -> None:
@@ -143,15 +151,16 @@ def gradients_of(trainer: Trainer, steps: int = 1) -> list[Tensor]:
     """Of one and the same batch, added up over some steps."""
     with trainer.loader() as loader:
         example = trainer.example(next(loader).batches[0])
+    progress = Progress(torch.zeros((), dtype=torch.float64), 1.0, "loss")
     for _ in range(steps):
-        trainer.differentiate(example, 0.0, torch.tensor(0.5))
-    return [p.grad.clone() for p in trainer.model.parameters() if p.grad is not None]
+        trainer.differentiate(example, progress, torch.tensor(0.5))
+    return [p.grad.clone() for p in trainer.system.parameters() if p.grad is not None]
 
 
 def test_a_shape_is_computed_then_recorded_then_replayed(
     data: Path, tmp_path: Path, graphs: list[Graph]
 ) -> None:
-    trainer = trainer_of(data, tmp_path, loss__inputs="unobserved")
+    trainer = trainer_of(data, tmp_path, cmlm__inputs="unobserved")
     once = gradients_of(trainer)
     assert not graphs
     five = gradients_of(trainer, 4)
@@ -164,7 +173,7 @@ def test_a_shape_is_computed_then_recorded_then_replayed(
 def test_gradients_that_were_taken_away_are_noticed(
     data: Path, tmp_path: Path, graphs: list[Graph]
 ) -> None:
-    trainer = trainer_of(data, tmp_path, loss__inputs="unobserved")
+    trainer = trainer_of(data, tmp_path, cmlm__inputs="unobserved")
     expected = gradients_of(trainer, 3)
     trainer.optimizer.zero_grad(set_to_none=True)
     found = gradients_of(trainer, 3)

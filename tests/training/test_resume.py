@@ -21,10 +21,10 @@ import oaxe.training.trainer
 from oaxe.commands.app import app
 from oaxe.losses import assignment
 from oaxe.model.transformer import SIZES
-from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
-from oaxe.training.objective import Objective
+from oaxe.systems import cmlm
 from oaxe.training.schedule import learning_rate
+from oaxe.training.settings import settings_mapping
 from oaxe.training.validation import Validation
 from tests.runs import (
     OAXE,
@@ -37,11 +37,6 @@ from tests.runs import (
     start,
     train_small,
 )
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_data(tmp_path_factory.mktemp("digits"))
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +125,8 @@ def signals_at(
 @pytest.mark.parametrize(
     ("owner", "name", "call", "step"),
     [
-        (Objective, "forward", 1, 0),  # nothing was done: nothing is saved
-        (Objective, "forward", 20, None),  # in the middle of an update, which is done again
+        (cmlm.Model, "forward", 1, 0),  # nothing was done: nothing is saved
+        (cmlm.Model, "forward", 20, None),  # in the middle of an update, which is done again
         (Validation, "run", 1, 5),  # in a validation, which is made up for
         (Validation, "run", 5, 24),  # in the last one
         (Validation, "score", 2, 10),
@@ -165,9 +160,10 @@ def test_the_exit_code_of_ctrl_c(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SIZES, "tiny", SMALL)
-    monkeypatch.setattr(Objective, "forward", signals_at(3, Objective.forward, signal.SIGINT))
+    forward = signals_at(3, cmlm.Model.forward, signal.SIGINT)
+    monkeypatch.setattr(cmlm.Model, "forward", forward)
     config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump(to_mapping(settings_of(data, tmp_path / "run"))))
+    config.write_text(yaml.safe_dump(settings_mapping(settings_of(data, tmp_path / "run"))))
     result = CliRunner().invoke(app, ["train", str(config)])
     assert result.exit_code == 130, result.output
     assert "interrupted; the same command continues from here\n" in result.output
@@ -291,19 +287,19 @@ def test_a_loss_that_is_not_finite_stops_the_run(
 ) -> None:
     """This run, and not the next one of the same process."""
     marks = report_later(monkeypatch) if later else torch.zeros(1)
-    changes = {"loss__name": loss, "train__save_every": 1}
+    changes: dict[str, Any] = {"cmlm__loss": loss, "train__save_every": 1}
     if later:  # no second batch in the update that would meet the mark
         changes["data__batch_tokens"] = 400
     settings = settings_of(data, tmp_path / "run", **changes)
-    forward, calls = Objective.forward, itertools.count(1)
+    forward, calls = cmlm.Model.forward, itertools.count(1)
 
-    def poisoned(self: Objective, example: Any, xe_weight: float) -> Any:
+    def poisoned(self: cmlm.Model, *arguments: Any) -> Any:
         if next(calls) == 20:
-            self.model.output_weight.data[9] = float("nan")
-        return forward(self, example, xe_weight)
+            self.transformer.output_weight.data[9] = float("nan")
+        return forward(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Objective, "forward", poisoned)
+        patch.setattr(cmlm.Model, "forward", poisoned)
         with pytest.raises(UserError, match=r"update (\d+).*training pairs \d+, \d+.*optim.lr"):
             train_small(settings)
     tensors = final_tensors(tmp_path / "run")

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from sacrebleu import BLEU
 
 from oaxe.decoding.translator import Translator
 from oaxe.distillation.display import progress_bar
@@ -27,7 +26,8 @@ from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_json
 from oaxe.support.locks import locked
-from oaxe.text.languages import bleu_tokenizer, check_direction, language_in_name
+from oaxe.text.bleu import corpus_bleu
+from oaxe.text.languages import check_direction, language_in_name
 from oaxe.text.lines import Pair, read_in_chunks, read_parallel
 from oaxe.text.manifest import read_manifest
 from oaxe.text.prepare import input_checksum
@@ -62,7 +62,7 @@ def distill(
 
     Args:
         out: folder to make, see :mod:`oaxe.distillation.folder`.
-        teacher: an autoregressive model, see :func:`oaxe.decoding.lines.load_translator`.
+        teacher: an autoregressive model, see :func:`oaxe.training.run.load_translator`.
         source: text (plain, ``.gz`` or ``.xz``), a sentence a line. Blank lines stay blank.
         languages: of source and target; default: those in the names of the files.
         beam, length_penalty, batch_tokens, bf16: see :meth:`Translator.translate`.
@@ -131,13 +131,13 @@ def distill(
         return False
     except torch.OutOfMemoryError as error:
         raise UserError(
-            f"too little memory for batches of {batch_tokens:,} tokens: {error}. What is "
-            "translated is kept; run the same command with a lower --batch-tokens"
+            f"too little memory for batches of {batch_tokens:,} tokens: {error}. Finished "
+            "translations are kept; run the same command with a lower --batch-tokens"
         ) from error
     except OSError as error:
         raise UserError(
             f"a file could not be read or written: {error}. {out} must be writable, with room for "
-            "the text twice. What is translated is kept; then run the same command again"
+            "the text twice. Finished translations are kept; then run the same command again"
         ) from error
     finally:
         leave(ranks)
@@ -220,9 +220,9 @@ def score_teacher(
     if read_json(path).get("files") == files:
         return
     sources, references = valid
-    bleu = BLEU(tokenize=bleu_tokenizer(translator.languages[1]))
-    score = bleu.corpus_score(translate_quietly(translator, sources, how), [references]).score
-    signature = str(bleu.get_signature())
+    hypotheses = translate_quietly(translator, sources, how)
+    found = corpus_bleu(hypotheses, [references], translator.languages[1])
+    score, signature = found["score"], found["signature"]
     write_json(path, {"bleu": score, "signature": signature, "files": files})
     console.print(
         f"teacher: BLEU {score:.2f} on {len(sources):,} sentences, {signature}", highlight=False

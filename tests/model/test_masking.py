@@ -1,10 +1,19 @@
-"""Decoder inputs: which places are masked, which are charged, and how often."""
+"""Decoder inputs: which positions are masked, which have a loss, and how often."""
+
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from oaxe.model.masking import IGNORED, causal_inputs, ctc_inputs, decoder_inputs, random_places
+from oaxe.model.masking import (
+    IGNORED,
+    Masking,
+    causal_inputs,
+    decoder_inputs,
+    random_positions,
+    upsampled,
+)
 from oaxe.text.symbols import BOS, EOS, MASK, PAD
 
 
@@ -13,40 +22,40 @@ def targets(*lengths: int) -> Tensor:
     return rows.masked_fill(torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None], PAD)
 
 
-def test_unobserved_hides_and_charges_all() -> None:
+def test_unobserved_masks_every_word_and_has_a_loss_for_each() -> None:
     target = targets(5, 2, 1, 0)
-    inputs, charged = decoder_inputs(target, "unobserved")
+    inputs, wanted = decoder_inputs(target, "unobserved")
     real = target != PAD
     assert (inputs == torch.where(real, MASK, PAD)).all()
-    assert (charged == torch.where(real, target, IGNORED)).all()
+    assert (wanted == torch.where(real, target, IGNORED)).all()
 
 
-@pytest.mark.parametrize("objective", ["partial-all", "partial-masks"])
-def test_partial_shows_the_rest(objective: str) -> None:
+@pytest.mark.parametrize("masking", ["partial-all", "partial-masks"])
+def test_partial_shows_the_other_words(masking: Masking) -> None:
     target = targets(*range(30))
-    inputs, charged = decoder_inputs(target, objective)  # type: ignore[arg-type]
+    inputs, wanted = decoder_inputs(target, masking)
     real, masked = target != PAD, inputs == MASK
     assert (inputs[~masked] == target[~masked]).all()
     assert not (masked & ~real).any()
-    assert masked[1:].any(1).all()  # at least one place of every sentence that has one
-    should = real if objective == "partial-all" else masked
-    assert (charged == torch.where(should, target, IGNORED)).all()
+    assert masked[1:].any(1).all()  # at least one position of every sentence that has one
+    with_loss = real if masking == "partial-all" else masked
+    assert (wanted == torch.where(with_loss, target, IGNORED)).all()
 
 
-def test_the_number_of_masks_is_uniform_and_so_are_their_places() -> None:
+def test_the_number_of_masks_is_uniform_and_so_are_their_positions() -> None:
     real = targets(6, 3).ne(PAD).repeat(20_000, 1)
-    masked = random_places(real, torch.Generator().manual_seed(3))
+    masked = random_positions(real, torch.Generator().manual_seed(3))
     assert not masked[~real].any()
     for row, n in ((0, 6), (1, 3)):
         rows = masked[row::2]
-        counts = rows.sum(1).bincount(minlength=n + 1) / len(rows)
-        assert counts[0] == 0
-        torch.testing.assert_close(counts[1:], torch.full((n,), 1 / n), atol=0.015, rtol=0)
-        expected = torch.full((n,), (n + 1) / 2 / n)  # mean of k over n, for every place
+        shares = rows.sum(1).bincount(minlength=n + 1) / len(rows)
+        assert shares[0] == 0
+        torch.testing.assert_close(shares[1:], torch.full((n,), 1 / n), atol=0.015, rtol=0)
+        expected = torch.full((n,), (n + 1) / 2 / n)  # mean of k over n, for every position
         torch.testing.assert_close(rows[:, :n].float().mean(0), expected, atol=0.015, rtol=0)
 
 
-def test_the_generator_decides() -> None:
+def test_masks_depend_on_the_generator_alone() -> None:
     target = targets(20, 13, 7)
 
     def drawn(seed: int) -> Tensor:
@@ -56,21 +65,22 @@ def test_the_generator_decides() -> None:
     assert not drawn(1).equal(drawn(2))
 
 
-def test_an_unknown_objective() -> None:
+def test_rejects_an_unknown_masking() -> None:
+    assert len(get_args(Masking)) == 3
     with pytest.raises(ValueError, match=r"'partial-masks'.*got 'all'"):
         decoder_inputs(targets(2), "all")  # type: ignore[arg-type]
 
 
 def test_causal_inputs_are_the_targets_one_step_late() -> None:
     target = targets(4, 2, 0)
-    inputs, charged = causal_inputs(target)
+    inputs, wanted = causal_inputs(target)
     for row, n in enumerate((4, 2, 0)):
         words = target[row, :n].tolist()
         assert inputs[row].tolist() == [BOS, *words] + [PAD] * (4 - n)
-        assert charged[row].tolist() == [*words, EOS] + [IGNORED] * (4 - n)
+        assert wanted[row].tolist() == [*words, EOS] + [IGNORED] * (4 - n)
 
 
-def test_ctc_inputs_repeat_the_source() -> None:
+def test_upsampled_repeats_the_source() -> None:
     source = torch.tensor([[8, 9, EOS], [7, EOS, PAD]])
-    inputs = ctc_inputs(source, 3)
+    inputs = upsampled(source, 3)
     assert inputs.tolist() == [[8, 8, 8, 9, 9, 9, EOS, EOS, EOS], [7] * 3 + [EOS] * 3 + [PAD] * 3]

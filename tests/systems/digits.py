@@ -1,0 +1,51 @@
+"""Systems must learn: to reverse the digits of a string."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from oaxe.model.transformer import Size
+from oaxe.support.config import build as build_options
+from oaxe.systems import Progress, System, build, find
+from oaxe.text.symbols import EOS
+
+SIZE = Size(dim=64, ffn=256, heads=4, encoder_layers=2, decoder_layers=2)
+ARCHITECTURE = {"vocab_size": 17, **SIZE, "max_length": 8, "dropout": 0.0}
+RATE = 2e-3
+
+
+def digit_strings(n: int) -> tuple[Tensor, Tensor, list[list[int]]]:
+    """Source with EOS, target, and the target as lists; ids 7..16 are the digits."""
+    lengths = torch.randint(3, 6, (n,)).tolist()
+    strings = [torch.randint(7, 17, (length,)) for length in lengths]
+    source = pad_sequence([torch.cat([s, torch.tensor([EOS])]) for s in strings], batch_first=True)
+    target = pad_sequence([s.flip(0) for s in strings], batch_first=True)
+    return source, target, [s.flip(0).tolist() for s in strings]
+
+
+def learn(name: str, *, steps: int, start: System | None = None, **options: Any) -> System:
+    """A system trained on the mean loss of a word, with warm-up and decay."""
+    model = build(name, ARCHITECTURE, build_options(find(name).Options, options))
+    if start is not None:
+        model.load_state_dict(model.weights_from(start))
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * min(1.0, (step + 1) / 50, 2 * (steps - step) / steps)
+        source, target, _ = digit_strings(64)
+        example = model.example(source, target)
+        epoch = torch.tensor(step / steps, dtype=torch.float64)
+        loss, _ = model(example, Progress(epoch, 1.0, model.phase(step / steps, 1.0)))
+        optimizer.zero_grad()
+        (loss / example.n_words).backward()
+        optimizer.step()
+    return model.eval()
+
+
+def exact_matches(model: System, decoding: Any) -> float:
+    """The share of new strings that are translated without a mistake."""
+    source, _, expected = digit_strings(200)
+    found = [hypotheses[0].tokens for hypotheses in model.translate(source, decoding)]
+    return sum(a == b for a, b in zip(found, expected, strict=True)) / len(expected)

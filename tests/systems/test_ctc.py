@@ -1,0 +1,97 @@
+"""CTC: its loss by PyTorch's own, collapsing by hand, and that it learns."""
+
+from itertools import groupby
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from oaxe.search.replay import compute
+from oaxe.systems import ctc
+from oaxe.systems.ctc import Decoding
+from oaxe.text.symbols import BLANK, EOS, PAD
+from tests.models import emphasise, hidden_states, micro, random_batch
+from tests.search.test_one_pass import naive_pass
+from tests.systems.digits import exact_matches, learn
+from tests.systems.test_systems import progress_of, training_batch
+
+
+def test_loss_is_that_of_torch_on_the_upsampled_source() -> None:
+    model = micro("ctc", options={"upsample": 3})
+    source, target = training_batch(9, 5, 12)
+    loss, statistics = model(model.example(source, target), progress_of(model))
+    total = 0.0
+    for row, words in zip(source, target, strict=True):
+        sentence, wanted = row[row != PAD], words[words != PAD]
+        inputs = sentence.repeat_interleave(3).unsqueeze(0)
+        hidden = hidden_states(model.transformer, sentence.unsqueeze(0), inputs)
+        log_probs = model.transformer.logits(hidden)[0].log_softmax(1)
+        sizes = torch.tensor(len(log_probs)), torch.tensor(len(wanted))
+        total += F.ctc_loss(log_probs, wanted, *sizes, blank=BLANK, reduction="sum").item()
+    assert loss.item() == pytest.approx(total, rel=1e-5)
+    n_words = int((target != PAD).sum())
+    assert [number.item() for number in statistics["loss"]] == [loss.item(), n_words]
+
+
+@torch.no_grad()
+def test_decoding_collapses_repeats_then_removes_blanks() -> None:
+    model = emphasise(micro("ctc", "pre"), BLANK)
+    source = random_batch(9, 3, 13, 6, 12, 11, 10, 8)
+    n_blanks = 0
+    for row, (ours,) in zip(source, model.translate(source, Decoding()), strict=True):
+        sentence = row[row != PAD]
+        inputs = sentence.repeat_interleave(2).tolist()
+        words, log_probs = naive_pass(model.transformer, sentence.tolist(), inputs, blank=True)
+        n_blanks += words.count(BLANK)
+        assert ours.tokens == [w for w, _ in groupby(words) if w != BLANK]
+        assert ours.length == 2 * len(sentence)
+        assert ours.score == pytest.approx(sum(log_probs) / len(words), abs=1e-4)
+        assert ours.log_probability == pytest.approx(sum(log_probs), abs=1e-3)
+    assert n_blanks > 3
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([8, 8, BLANK, 8, 9, 9], [8, 8, 9]),
+        ([BLANK, BLANK], []),
+        ([8], [8]),
+        ([BLANK, 7, BLANK, BLANK, 7, 8], [7, 7, 8]),
+    ],
+)
+def test_a_blank_keeps_equal_words_apart(
+    labels: list[int], expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predicted = torch.tensor([labels])
+    fixed = predicted, torch.zeros(predicted.shape)
+    monkeypatch.setattr(ctc, "predict", lambda *_, **__: fixed)
+    model = micro("ctc", options={"upsample": 1})
+    (found,) = model.translate(torch.full_like(predicted, EOS), Decoding(), compute)
+    assert found[0].tokens == expected
+
+
+def test_starts_from_an_autoregressive_model_but_keeps_its_own_target_positions() -> None:
+    model, teacher = micro("ctc"), micro("transformer")
+    own, theirs = model.state_dict(), teacher.state_dict()
+    found = model.weights_from(teacher)
+    assert found.keys() == own.keys()
+    positions = "transformer.target_positions.weight"
+    assert own[positions].shape != theirs[positions].shape
+    for name, weights in found.items():
+        assert weights.equal(own[name] if name == positions else theirs[name]), name
+    model.load_state_dict(found)
+
+
+def test_starts_from_another_ctc_model_as_it_is() -> None:
+    model, other = micro("ctc", "pre"), micro("ctc", "pre")
+    found, expected = model.weights_from(other), other.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(found[name].equal(expected[name]) for name in expected)
+
+
+def test_decoding_as_text() -> None:
+    assert str(Decoding()) == "repeats and blanks removed"
+
+
+def test_learns_to_reverse() -> None:
+    assert exact_matches(learn("ctc", steps=450), Decoding()) > 0.9  # 0.945 to 0.975 over seeds
