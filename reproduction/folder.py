@@ -88,7 +88,7 @@ class Folder:
         run = self.run(name, seed)
         return (run / RESULT).exists() and (run / "model").is_dir()
 
-    def write_result(self, name: str, seed: int, settings: Settings, **content: Any) -> Result:
+    def write_result(self, name: str, seed: int, settings: Settings, **content: Any) -> None:
         """The one format of a result; ``content`` has label, recipe, training and tests."""
         result = {
             "experiment": name,
@@ -97,10 +97,8 @@ class Folder:
             "seed": seed,
             "settings": settings_mapping(settings),
             "environment": environment(),
-            **content,
         }
-        write_json(self.result(name, seed), result)
-        return result
+        write_json(self.result(name, seed), {**result, **content})
 
     def differences(
         self, name: str, seed: int, settings: Callable[[], Settings], *ignored: str

@@ -54,18 +54,17 @@ class Recipe:
     raw: Mapping[str, Stage] = field(default_factory=dict)  # stages that differ on raw data
 
     def stage(self, one: Experiment) -> Stage:
-        match one.stage:
-            case "teacher" | "deep":
-                found = self.at
-            case "lm":
-                found = self.lm
-            case "cmlm":
-                found = self.cmlm
-            case "finetune":
-                found = self.finetune
-            case "whole":  # patience could end it before the loss has changed
-                steps = self.cmlm.steps + self.finetune.steps
-                found = replace(self.cmlm, steps=steps, patience=0)
+        # Patience could end a whole training before the loss has changed.
+        steps = self.cmlm.steps + self.finetune.steps
+        stages = {
+            "teacher": self.at,
+            "deep": self.at,
+            "lm": self.lm,
+            "cmlm": self.cmlm,
+            "finetune": self.finetune,
+            "whole": replace(self.cmlm, steps=steps, patience=0),
+        }
+        found = stages[one.stage]
         if one.data == "raw":
             found = self.raw.get(one.stage, found)
         steps = max(round(found.steps * one.share), 1) if found.steps else 0
@@ -92,12 +91,7 @@ class Recipe:
                 # Twelve layers with norms after each did not learn at these rates.
                 "norm": "pre" if one.stage == "deep" else "post",
             },
-            optim={
-                "lr": stage.lr,
-                "warmup": stage.warmup,
-                "decay": stage.decay,
-                "clip": stage.clip,
-            },
+            optim={name: getattr(stage, name) for name in ("lr", "warmup", "decay", "clip")},
             validation={
                 "every": stage.every,
                 "patience": stage.patience,

@@ -11,7 +11,7 @@ no loss, also one that is half of one ordering and half of another. So the chang
 gradual, with the paper's T_m: while some XE is left, it tells which orders there are.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 from oaxe.training.settings import Settings
@@ -57,15 +57,8 @@ class Recipe:
     positions: str = "both"
 
     def task(self, modes: int) -> Task:
-        return Task(
-            modes=modes,
-            numbers=self.numbers,
-            shortest=self.shortest,
-            longest=self.longest,
-            train=self.train,
-            valid=self.valid,
-            test=self.test,
-        )
+        names = [field.name for field in fields(Task) if field.name != "modes"]
+        return Task(modes, **{name: getattr(self, name) for name in names})
 
     def settings(self, method: str, *, run: str, seed: int, bf16: bool) -> Settings:
         """For ``method``, or for PRETRAINING, which is the beginning of ``"xe"``."""

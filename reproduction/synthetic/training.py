@@ -1,6 +1,5 @@
 """Training on the synthetic task: models that share a task, a seed and their pre-training."""
 
-import json
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -50,26 +49,21 @@ class Training:
 
     def result(self, method: str) -> Result:
         """Train with the method and test, unless that was done."""
-        if known := read_json(self.folder.result(method, self.seed)):
-            return known
-        model, curve = self.train(method), self.curve(method)
-        scores = asdict(self.test(model))
-        result = self.folder.write_result(
-            method,
-            self.seed,
-            self.settings(method),
-            label=METHODS[method].title,
-            modes=self.modes,
-            recipe=asdict(self.recipe),
-            training={
-                "step": curve[-1]["step"],
-                "seconds": curve[-1]["seconds"],
-                "validations": curve,
-            },
-            tests={"test": {**scores, "examples": self.examples(model)}},
-        )
-        as_read: Result = json.loads(json.dumps(result))
-        return as_read
+        path = self.folder.result(method, self.seed)
+        if not path.exists():
+            model, curve = self.train(method), self.curve(method)
+            last = {key: curve[-1][key] for key in ("step", "seconds")}
+            self.folder.write_result(
+                method,
+                self.seed,
+                self.settings(method),
+                label=METHODS[method].title,
+                modes=self.modes,
+                recipe=asdict(self.recipe),
+                training={**last, "validations": curve},
+                tests={"test": {**asdict(self.test(model)), "examples": self.examples(model)}},
+            )
+        return read_json(path)
 
     def run(self, method: str) -> Path:
         """XE after pre-training is more of the same run."""

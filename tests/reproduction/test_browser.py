@@ -117,9 +117,9 @@ def test_evaluation(systems: int, width: int, tmp_path: Path) -> None:
     )
     hypotheses = []
     for number in range(systems):
-        said = [" ".join(rng.choices(words, k=rng.randint(0, 40))) for _ in lines]
+        outputs = [" ".join(rng.choices(words, k=rng.randint(0, 40))) for _ in lines]
         name = f"_$x^$ {number}: a system with a rather long name, longer than any picture"
-        hypotheses.append(f"{name}={write(tmp_path / str(number), said)}")
+        hypotheses.append(f"{name}={write(tmp_path / str(number), outputs)}")
     report, _ = evaluate(gold, hypotheses, [], Options(examples=4, trials=10))
     found, console = browse(report_page(report), tmp_path, width)
     assert console == []

@@ -253,7 +253,7 @@ SOURCE = [1, 2, 3, 4, 5, 6]
         ([4, 5, 6, 3, 2, 1], 5, "......"),  # Flip-Right-Rev
         ([6, 5, 4, 1, 2, 3], 5, "......"),  # Flip-Left-Rev
         ([1, 1, 3, 4, 5, 6], 5, ".r...."),
-        ([2, 2, 3, 4, 5, 6], 5, "mr...."),  # the right one comes second: it is said again
+        ([2, 2, 3, 4, 5, 6], 5, "mr...."),  # the right one comes second: a repetition
         ([1, 1, 1, 4, 5, 6], 5, ".rr..."),
         ([1, 3, 2, 4, 5, 6], 5, ".mm..."),
         ([9, 2, 9, 4, 5, 6], 5, "m.r..."),  # not in the source at all

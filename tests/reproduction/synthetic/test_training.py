@@ -23,7 +23,7 @@ from tests.reproduction.synthetic.test_task import TASK
 # Seconds, not minutes: nothing is learned, everything runs.
 QUICK = replace(
     DEMO, numbers=12, shortest=4, longest=6, train=200, valid=20, test=30, update_tokens=128,
-    xe_updates=6, updates=10, validate_every=3,
+    xe_updates=5, updates=7, validate_every=5,
 )  # fmt: skip
 
 
