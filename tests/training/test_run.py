@@ -13,21 +13,16 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from oaxe.decoding.lines import load_translator
 from oaxe.losses import annealed_weight
 from oaxe.model.transformer import SIZES
 from oaxe.support.errors import UserError
 from oaxe.text.manifest import SPLITS
 from oaxe.text.prepare import prepare
 from oaxe.training.log import RunLog
+from oaxe.training.run import load_translator
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import Trainer
-from tests.runs import OAXE, SMALL, make_data, metrics, same, settings_of, train_small
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_data(tmp_path_factory.mktemp("data"))
+from tests.runs import ANNEALED, OAXE, SMALL, make_data, metrics, same, settings_of, train_small
 
 
 @pytest.mark.parametrize("by", ["epochs", "steps"])
@@ -36,8 +31,7 @@ def test_annealing_follows_its_formula(data: Path, tmp_path: Path, by: str) -> N
     settings = settings_of(
         data,
         tmp_path / "run",
-        loss__name="oaxe",
-        loss__annealing=True,
+        **ANNEALED,
         train__steps=3 * updates_an_epoch if by == "steps" else 0,
         train__epochs=3 if by == "epochs" else 0,
         train__log_every=1,
@@ -47,7 +41,7 @@ def test_annealing_follows_its_formula(data: Path, tmp_path: Path, by: str) -> N
     assert len(records) == 3 * updates_an_epoch
     for record in records:
         expected = annealed_weight(record["epoch"], 3)
-        assert record["xe_weight"] == pytest.approx(expected, abs=1e-3)
+        assert record.get("xe_weight", 0.0) == pytest.approx(expected, abs=1e-3)
     assert records[0]["xe_weight"] > 0.99
     assert records[-1]["xe_weight"] > 0 or records[-1]["epoch"] >= 0.95 * 3
     if by == "steps":  # they are part of the formula
@@ -55,17 +49,20 @@ def test_annealing_follows_its_formula(data: Path, tmp_path: Path, by: str) -> N
             train_small(replace(settings, train=replace(settings.train, steps=16)))
 
 
-def test_oaxe_that_has_nothing_to_learn_from_is_warned_of(data: Path, tmp_path: Path) -> None:
-    def said(run: str, **changes: Any) -> str:
-        settings = settings_of(data, tmp_path / run, loss__name="oaxe", train__steps=4, **changes)
+def test_advice_of_the_system_is_printed_once(data: Path, tmp_path: Path) -> None:
+    def printed(run: str, truncation: float = 0.0, **changes: Any) -> str:
+        loss = {"name": "oaxe", "truncation": truncation}
+        settings = settings_of(
+            data, tmp_path / run, cmlm__loss=loss, train__steps=6, train__log_every=1, **changes
+        )
         return train_small(settings)[1]
 
     first, truncated = "OaXE from random weights", "% of the words are truncated"
-    assert said("scratch").count(first) == 1
-    assert said("sure", loss__truncation=0.99).count(truncated) == 1
-    begun = said("begun", train__init_from=str(tmp_path / "scratch"), loss__truncation=1e-9)
-    annealed = said("annealed", loss__annealing=True, loss__truncation=0.99)
-    assert not any(text in said for said in (begun, annealed) for text in (first, truncated))
+    assert printed("scratch").count(first) == 1
+    assert printed("sure", 0.99).count(truncated) == 1
+    begun = printed("begun", 1e-9, train__init_from=str(tmp_path / "scratch"))
+    annealed = printed("annealed", 0.99, cmlm__annealing=True)
+    assert not any(text in out for out in (begun, annealed) for text in (first, truncated))
 
 
 @pytest.mark.parametrize("by", ["epochs", "steps"])
@@ -104,10 +101,10 @@ def test_init_from(data: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not finished"):
         train_small(start_from("unfinished", "b", data))
     with pytest.raises(UserError) as error:
-        train_small(start_from("first", "c", data, model__kind="at"))
+        train_small(start_from("first", "c", data, model__system="transformer"))
     assert str(error.value).splitlines() == [
         f"train.init_from {tmp_path / 'first'} is of another architecture:",
-        "  model.kind: nat there, at here",
+        "  model.system: cmlm there, transformer here",
         "Give a model of the same architecture, or change the settings of this run",
     ]
     other = make_data(tmp_path / "other", digits="01234")
@@ -123,10 +120,11 @@ def test_init_from(data: Path, tmp_path: Path) -> None:
     assert result["step"] == 2
 
 
-@pytest.mark.parametrize("kind", ["nat", "lm"])
-def test_init_from_a_model_of_the_other_direction(kind: str, data: Path, tmp_path: Path) -> None:
-    train_small(settings_of(data, tmp_path / "there", model__kind=kind, train__steps=1))
-    start = {"train__init_from": str(tmp_path / "there"), "model__kind": kind, "train__steps": 1}
+@pytest.mark.parametrize("system", ["cmlm", "language_model"])
+def test_init_from_a_model_of_the_other_direction(system: str, data: Path, tmp_path: Path) -> None:
+    own = {"model__system": system, "train__steps": 1}
+    train_small(settings_of(data, tmp_path / "there", **own))
+    start = {"train__init_from": str(tmp_path / "there"), **own}
 
     def turned(source: str, target: str) -> Settings:
         """On the same pairs from right to left, with the same subwords."""
@@ -138,24 +136,24 @@ def test_init_from_a_model_of_the_other_direction(kind: str, data: Path, tmp_pat
         )  # fmt: skip
         return settings_of(folder, tmp_path / f"{source}-{target}-run", **start)
 
-    into = r"\? to aa" if kind == "lm" else "bb to aa"
+    into = r"\? to aa" if system == "language_model" else "bb to aa"
     with pytest.raises(
         UserError, match=rf"there translates aa to bb, but \S+/bb-aa is {into}; give"
     ):
         train_small(turned("bb", "aa"))
     assert not (tmp_path / "bb-aa-run/config.yaml").exists()
-    if kind == "lm":  # which has only one language
+    if system == "language_model":  # which has only one language
         assert train_small(turned("cc", "bb"))[0]["step"] == 1
     assert train_small(turned("aa-AA", "bb"))[0]["step"] == 1  # a region is no other language
 
 
-@pytest.mark.parametrize("kind", ["nat", "at", "ctc", "lm"])
-def test_init_from_a_model_of_other_settings(kind: str, data: Path, tmp_path: Path) -> None:
-    loss = {"loss__name": "ctc"} if kind == "ctc" else {}
-    train_small(settings_of(data, tmp_path / "a", model__kind=kind, train__steps=1, **loss))
+@pytest.mark.parametrize("system", ["cmlm", "transformer", "ctc", "language_model"])
+def test_init_from_a_model_of_other_settings(system: str, data: Path, tmp_path: Path) -> None:
+    own = {"model__system": system}
+    train_small(settings_of(data, tmp_path / "a", train__steps=1, **own))
 
     def message(**changes: Any) -> list[str]:
-        start = {"train__init_from": str(tmp_path / "a"), "model__kind": kind, **loss, **changes}
+        start = {"train__init_from": str(tmp_path / "a"), **own, **changes}
         with pytest.raises(UserError, match="is of another architecture") as error:
             train_small(settings_of(data, tmp_path / "b", **start))
         assert not (tmp_path / "b").exists()
@@ -164,27 +162,47 @@ def test_init_from_a_model_of_other_settings(kind: str, data: Path, tmp_path: Pa
     size = "  model.size: tiny there, small here"
     assert message(model__size="small") == [size]
     assert message(model__size="small", model__norm="pre", model__max_length=40) == [
-        size, "  model.norm: post there, pre here", "  model.max_length: 32 there, 40 here",
+        size, "  model.max_length: 32 there, 40 here", "  model.norm: post there, pre here",
     ]  # fmt: skip
-    if kind == "ctc":
-        assert message(model__upsample=3) == ["  model.upsample: 2 there, 3 here"]
-    if kind == "at":  # which a nat may begin with
-        assert message(model__kind="nat", model__size="small") == [size]
+    if system == "ctc":
+        assert message(ctc__upsample=3) == ["  ctc.upsample: 2 there, 3 here"]
+    if system == "transformer":  # which the one-pass systems may begin with
+        for other in ("cmlm", "ctc"):
+            assert message(model__system=other, model__size="small") == [size]
+    else:
+        kind = f"  model.system: {system} there, transformer here"
+        assert message(model__system="transformer", model__size="small") == [kind, size]
     with mock.patch.dict(SMALL, ffn=48):  # a size that has no name
         shapes = message()
     assert len(shapes) == 3
     assert all("has shape" in line for line in shapes)
 
 
-def test_init_from_an_autoregressive_model(data: Path, tmp_path: Path) -> None:
-    train_small(settings_of(data, tmp_path / "at", model__kind="at", train__steps=4))
-    start = {"train__init_from": str(tmp_path / "at"), "optim__lr": 0.0, "optim__warmup": 0}
-    train_small(settings_of(data, tmp_path / "nat", train__steps=1, **start))
-    at, nat = (load_file(tmp_path / run / "model/model.safetensors") for run in ("at", "nat"))
-    assert {*nat} - {*at} == {"length.weight", "length.bias"}
-    places = "source_positions.weight"  # LENGTH stands before the first word
-    assert torch.equal(nat[places][1:], at[places][:-1])
-    assert all(torch.equal(nat[name], at[name]) for name in at if name != places)
+@pytest.mark.parametrize("system", ["cmlm", "ctc"])
+def test_init_from_an_autoregressive_model(system: str, data: Path, tmp_path: Path) -> None:
+    """Its weights, but for what it lacks: that is as random as without a start."""
+    train_small(
+        settings_of(data, tmp_path / "teacher", model__system="transformer", train__steps=4)
+    )
+    frozen = {"model__system": system, "optim__lr": 0.0, "optim__warmup": 0, "train__steps": 1}
+    train_small(settings_of(data, tmp_path / "random", **frozen))
+    start = {"train__init_from": str(tmp_path / "teacher")}
+    train_small(settings_of(data, tmp_path / "student", **frozen, **start))
+    teacher, random, student = (
+        load_file(tmp_path / run / "model/model.safetensors")
+        for run in ("teacher", "random", "student")
+    )
+    own = {
+        "cmlm": {"length.output.weight", "length.output.bias"},
+        "ctc": {"transformer.target_positions.weight"},
+    }[system]
+    moved = "transformer.source_positions.weight"  # LENGTH comes before the first word
+    for name, weights in student.items():
+        if name == moved and system == "cmlm":
+            assert weights[1:].equal(teacher[name][:-1])
+        else:
+            assert weights.equal((random if name in own else teacher)[name]), name
+    assert student.keys() == random.keys()
 
 
 def test_a_checkpoint_translates_before_the_run_is_finished(
@@ -209,7 +227,7 @@ def test_a_checkpoint_translates_before_the_run_is_finished(
         load_translator(str(best), "cpu")
 
 
-def test_the_log_drops_what_will_be_said_again(tmp_path: Path) -> None:
+def test_the_log_drops_what_will_be_written_again(tmp_path: Path) -> None:
     lines = [
         json.dumps({"what": what, "step": s}) for s in (1, 2, 3) for what in ("train", "valid")
     ]
@@ -220,13 +238,19 @@ def test_the_log_drops_what_will_be_said_again(tmp_path: Path) -> None:
         assert path.read_text() == "".join(f"{line}\n" for line in lines[:count])
 
 
-def test_the_length_penalty_of_validation_is_the_models_own(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"validation.length_penalty must be at most 10"):
-        settings_of(data, tmp_path / "run", validation__length_penalty=11.0)
-    for kind in ("nat", "at"):
-        changes = {"model__kind": kind, "validation__length_penalty": 2.5, "train__steps": 1}
-        train_small(settings_of(data, tmp_path / kind, **changes))
-        assert load_translator(str(tmp_path / kind), "cpu").decoding["length_penalty"] == 2.5
+@pytest.mark.parametrize(
+    ("system", "decoding"),
+    [
+        ("cmlm", {"length_candidates": 3, "length_penalty": 2.5}),
+        ("transformer", {"beam": 2, "length_penalty": 0.5}),
+    ],
+)
+def test_the_decoding_of_validation_is_that_of_the_saved_model(
+    system: str, decoding: dict[str, Any], data: Path, tmp_path: Path
+) -> None:
+    changes = {f"decoding__{name}": value for name, value in decoding.items()}
+    train_small(settings_of(data, tmp_path, model__system=system, train__steps=1, **changes))
+    assert decoding.items() <= load_translator(str(tmp_path), "cpu").decoding.items()
 
 
 def test_too_little_memory_is_no_traceback(data: Path, tmp_path: Path) -> None:
@@ -241,7 +265,7 @@ def test_too_little_memory_is_no_traceback(data: Path, tmp_path: Path) -> None:
 
     with (
         mock.patch.object(Trainer, "step", full),
-        pytest.raises(UserError, match=r"batches of 120 places: CUDA.*--set train.cuda_graphs=f"),
+        pytest.raises(UserError, match=r"batches of 120 tokens: CUDA.*--set train.cuda_graphs=f"),
     ):
         train_small(settings)
     less = replace(settings, train=replace(settings.train, cuda_graphs=False, recompute=True))

@@ -216,6 +216,7 @@ def new_system(settings: Settings, vocab_size: int) -> System:
 def _finish(settings: Settings, trainer: Trainer) -> dict[str, Any]:
     """Leave in the model the average of the best checkpoints, or the best if that is better."""
     groups, found = [], []
+    trainer.ranks.first_says(None)  # which has written them by then
     for entry in trainer.position.best[: max(settings.validation.average, 1)]:
         path = Path(settings.run) / BEST / f"step-{int(entry['step']):08d}"
         try:

@@ -3,11 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from oaxe.decoding.saved import differences, load_folder
 from oaxe.model.transformer import SIZES
 from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
-from oaxe.systems import System
+from oaxe.systems import System, build
 from oaxe.text.corpus import load_subwords
 from oaxe.text.languages import check_direction
 from oaxe.training.settings import Settings
@@ -44,6 +46,10 @@ def _other_settings(own: System, found: System) -> list[str]:
         | {f"{system.name}.{name}": value for name, value in to_mapping(system.options).items()}
         for system in (found, own)
     )
+    with torch.device("meta"):
+        alike = build(found.name, own.architecture, found.options)
+    if not differences(own.state_dict(), own.weights_from(alike)):
+        del ours["model.system"]  # it may start from one of that system, but for its size
     return [
         f"{name}: {theirs[name]} there, {value} here"
         for name, value in ours.items()

@@ -232,12 +232,13 @@ class Trainer:
                         raise UserError(
                             self._not_finite(wrong[1], f"update {wrong[0]}: {error}")
                         ) from None
-                if weight:
-                    sums = stats.double() if sums is None else sums + stats
-                    total += loss
-        if sums is not None:
-            before = self._sums.get(progress.phase)
-            self._sums[progress.phase] = sums if before is None else before + sums
+                if not weight:  # zeros, so that all ranks have the same statistics to add up
+                    loss, stats = torch.zeros_like(loss), torch.zeros_like(stats)
+                sums = stats.double() if sums is None else sums + stats
+                total += loss
+        assert sums is not None
+        before = self._sums.get(progress.phase)
+        self._sums[progress.phase] = sums if before is None else before + sums
         self._unchecked.append((step, indices_of(update), total))
         optim = settings.optim
         last = self._last_update(update.n_updates) if optim.decay == "linear" else None
