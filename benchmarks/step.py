@@ -219,8 +219,9 @@ def papers_oaxe(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
 
 
 def torch_linear_xe(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+    options = torch.nn.LinearCrossEntropyOptions()  # in chunks; without it all logits are stored
     loss: Tensor = F.linear_cross_entropy(  # type: ignore[attr-defined,unused-ignore]
-        *halves(hidden, weight), target.flatten()
+        *halves(hidden, weight), target.flatten(), options=options
     )
     return loss
 

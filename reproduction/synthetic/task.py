@@ -2,14 +2,14 @@
 
     Direct           1 3 10 7 9 2
     Reverse          2 9 7 10 3 1
-    Flip             7 9 2 1 3 10       the halves change places
-    Flip-Right-Rev   7 9 2 10 3 1       and what is right now is reversed
-    Flip-Left-Rev    2 9 7 1 3 10       and what is left now is reversed
+    Flip             7 9 2 1 3 10       the halves are exchanged
+    Flip-Right-Rev   7 9 2 10 3 1       and its right half is reversed
+    Flip-Left-Rev    2 9 7 1 3 10       and its left half is reversed
 
-The paper does not say what a half is where the length is odd. Here the middle number belongs to the
-left half, so that Direct, Reverse and Flip-Right-Rev all leave it in the middle. On the right, five
-orders would ask for it in the middle nearly as often as for another number (0.48 to 0.52), and
-models would find orders for odd lengths that are none of the five.
+The paper does not define the halves of an odd length. Here the middle number belongs to the left
+half, so that Direct, Reverse and Flip-Right-Rev all leave it in the middle. In the right half, two
+numbers would be nearly equally likely in the middle (0.48 to 0.52 with five orders), and models
+would find orders for odd lengths that are none of the five.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from oaxe.text.corpus import Corpus, Sentences
 from oaxe.text.symbols import SYMBOLS
 
-Places = NDArray[np.int64]
+Positions = NDArray[np.int64]
 
 ORDERINGS = ("Direct", "Reverse", "Flip", "Flip-Right-Rev", "Flip-Left-Rev")
 
@@ -35,20 +35,22 @@ PROBABILITIES = {
 SPLITS = ("train", "valid", "test")
 
 
-def source_places(ordering: int | Places, place: int | Places, n: int | Places) -> Places:
-    """The place in the source that a place of the target copies; arrays broadcast."""
+def source_positions(
+    ordering: int | Positions, position: int | Positions, n: int | Positions
+) -> Positions:
+    """The source position that a target position copies; arrays broadcast."""
     half = (n + 1) // 2  # the length of the source's left half
-    mirrored = n - 1 - np.asarray(place)
-    flipped = (np.asarray(place) + half) % n
-    left = place < n - half  # of the target: the source's right half
+    mirrored = n - 1 - np.asarray(position)
+    flipped = (np.asarray(position) + half) % n
+    left = position < n - half  # of the target: the source's right half
     rules = [
-        np.asarray(place),
+        np.asarray(position),
         mirrored,
         flipped,
         np.where(left, flipped, mirrored),
         np.where(left, mirrored, flipped),
     ]
-    chosen: Places = np.choose(ordering, rules)
+    chosen: Positions = np.choose(ordering, rules)
     return chosen
 
 
@@ -59,7 +61,7 @@ def reorder(numbers: list[int], ordering: int) -> list[int]:
         [7, 9, 2, 1, 3, 10]
     """
     n = len(numbers)
-    return [numbers[place] for place in source_places(ordering, np.arange(n), n)]
+    return [numbers[position] for position in source_positions(ordering, np.arange(n), n)]
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,8 @@ class Task:
         offsets = np.concatenate([[0], lengths.cumsum()])
         tokens = rng.integers(len(SYMBOLS), self.vocab_size, offsets[-1], dtype=np.int32)
         first, n, chosen = (np.repeat(x, lengths) for x in (offsets[:-1], lengths, ordering))
-        place = np.arange(offsets[-1]) - first
-        target = tokens[first + source_places(chosen, place, n)]
+        position = np.arange(offsets[-1]) - first
+        target = tokens[first + source_positions(chosen, position, n)]
         return Corpus(Sentences(tokens, offsets), Sentences(target, offsets))
 
     def orders(self, numbers: list[int]) -> dict[str, list[int]]:

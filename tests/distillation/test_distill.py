@@ -30,14 +30,15 @@ from oaxe.decoding.translator import Translator
 from oaxe.distillation import shards as shards_module
 from oaxe.distillation.distill import distill, training_source
 from oaxe.distillation.shards import Shards, shard_size
+from oaxe.model.transformer import Size
 from oaxe.support.checksums import checksum
 from oaxe.support.errors import UserError
+from oaxe.systems import System, build, find
 from oaxe.text.manifest import read_manifest
 from oaxe.text.subwords import train_subwords
+from oaxe.text.symbols import EOS
 from oaxe.training.ranks import Ranks
-from tests.model.test_model import micro
 from tests.runs import FORKS, dying_at_sync, free_port, make_data, settings_of, train_small
-from tests.search.test_beam import eager_to_end
 
 WORDS = ["the", "a", "dog", "man", "boat", "red", "old", "green", "runs", "over", "near", "rain"]
 
@@ -53,11 +54,24 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("teacher")
     torch.manual_seed(1)
     subwords = train_subwords(text(50), folder / "learned.model", 60)
-    for kind in ("at", "nat"):
-        model = micro(kind, "pre", vocab_size=subwords.vocab_size, max_length=30)
-        translator = Translator(eager_to_end(model, 1.5), subwords, languages=("en", "xx"))
-        translator.save_pretrained(folder / kind)
-    return folder / "at"
+    for name in ("transformer", "cmlm"):
+        translator = Translator(random_model(name), subwords, languages=("en", "xx"))
+        translator.save_pretrained(folder / name)
+    return folder / "transformer"
+
+
+def random_model(name: str) -> System:
+    """Weights large enough that translations differ, in words and in length."""
+    size = Size(dim=32, ffn=64, heads=4, encoder_layers=2, decoder_layers=2)
+    model = build(name, {"vocab_size": 60, **size, "max_length": 30, "norm": "pre"},
+                  find(name).Options()).eval()  # fmt: skip
+    with torch.no_grad():
+        for path, parameter in model.named_parameters():
+            scale = 0.7 if path.endswith("tokens.weight") else 0.2
+            scale = 2.0 if path.endswith("target_positions.weight") else scale
+            parameter.add_(torch.randn_like(parameter), alpha=scale)
+        model.transformer.tokens.weight[EOS] *= 1.5
+    return model
 
 
 @pytest.fixture(autouse=True)
@@ -332,8 +346,9 @@ def test_rejects_an_unfinished_folder_of_other_settings(
     other.write_text("a dog\n")
     with pytest.raises(UserError, match=r"(?s)length_penalty: 1.0 there, 2.0 here.*source.bytes"):
         run(tmp_path / "out", teacher, other, length_penalty=2)
-    model = micro("at", "pre", vocab_size=60, max_length=30)
-    Translator(model, Translator.from_pretrained(teacher).subwords).save_pretrained(tmp_path / "b")
+    torch.manual_seed(2)
+    subwords = Translator.from_pretrained(teacher).subwords
+    Translator(random_model("transformer"), subwords).save_pretrained(tmp_path / "b")
     with pytest.raises(UserError, match=r"teacher: \w{64} there, \w{64} here"):
         run(tmp_path / "out", tmp_path / "b", source)
 
@@ -430,8 +445,10 @@ def test_rejects_unusable_inputs(teacher: Path, source: Path, tmp_path: Path) ->
     wrong_valid = tmp_path / "one", tmp_path / "latin1"
     assert "latin1, line 1 is not UTF-8" in message(valid=wrong_valid)
     assert "xz has 60 lines" in message(valid=(source, tmp_path / "one"))
-    assert "is a model of kind 'nat'; distillation needs" in message(teacher=teacher.parent / "nat")
-    assert "length_penalty must be finite" in message(length_penalty=float("nan"))
+    assert "is a cmlm, which has no beam search; distillation needs" in message(
+        teacher=teacher.parent / "cmlm"
+    )
+    assert "length_penalty must be at least 0, got nan" in message(length_penalty=float("nan"))
     assert {path.name for path in out.iterdir()} <= {".lock"}
     (tmp_path / "own").mkdir()
     (tmp_path / "own/train.xx").write_text("mine\n")
@@ -461,7 +478,9 @@ def test_rejects_a_teacher_of_the_other_direction(
         ("--source", "lines.txt", "--valid", "train.xx", "train.en"): "train.xx is xx to en",
         ("--source", "lines.txt", "--valid", "lines.txt", "train.en"): r"lines.txt is \? to en",
     }.items():
-        with pytest.raises(UserError, match=f"at translates en to xx, but {what}; give a model"):
+        with pytest.raises(
+            UserError, match=f"transformer translates en to xx, but {what}; give a model"
+        ):
             distilled(*arguments)
         assert not Path("out").exists()
     assert "50 lines in out" in distilled("--data", "en-xx", "--valid", "train.en", "lines.txt")
@@ -507,7 +526,7 @@ def test_documented_commands_from_text_to_oaxe(tmp_path: Path) -> None:
     """Prepare, train a teacher, distill, prepare with its subwords, train from XE to OaXE."""
     data = make_data(tmp_path / "raw", pairs=60)
     raw = [str(tmp_path / "raw" / name) for name in ("valid.src", "valid.tgt")]
-    at = settings_of(data, tmp_path / "at", model__kind="at", train__steps=4)
+    at = settings_of(data, tmp_path / "at", model__system="transformer", train__steps=4)
     result, _ = train_small(at)
     out = tmp_path / "distilled"
     printed = ok("distill", "--teacher", at.run, "--data", str(data), "--out", str(out),
@@ -523,7 +542,7 @@ def test_documented_commands_from_text_to_oaxe(tmp_path: Path) -> None:
     assert prepared.splits["train"].pairs == kept
     assert prepared.inputs["valid.source"] == read_manifest(data).inputs["valid.source"]
     train_small(settings_of(tmp_path / "data", tmp_path / "xe", train__steps=3))
-    loss = {"loss__name": "oaxe", "train__init_from": str(tmp_path / "xe")}
+    loss = {"cmlm__loss": "oaxe", "train__init_from": str(tmp_path / "xe")}
     oaxe, _ = train_small(settings_of(tmp_path / "data", tmp_path / "oaxe", train__steps=3, **loss))
     assert oaxe["step"] == 3
     # Weights of a model for the raw data fit too: the subwords are the same.

@@ -14,9 +14,13 @@ import pytest
 from oaxe.evaluation.evaluate import Options, evaluate
 from oaxe.evaluation.page import report_page
 from oaxe.evaluation.references import References
-from reproduction.synthetic.report import write_report
+from reproduction.synthetic.demo_page import write_page
 from tests.evaluation.samples import write
-from tests.reproduction.test_report import failed_result, full_result, interrupted_result
+from tests.reproduction.synthetic.test_demo_page import (
+    failed_result,
+    full_result,
+    interrupted_result,
+)
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -77,11 +81,16 @@ def browse(page: str, folder: Path, width: int) -> tuple[dict[str, Any], list[st
 @pytest.mark.parametrize("width", [360, 1200])
 @pytest.mark.parametrize(
     ("result", "pictures"),
-    [(full_result(), 3), (failed_result(), 2), (interrupted_result(), 2), ({}, 0)],
-    ids=["full", "failed", "interrupted", "empty"],
+    [
+        (full_result(), 2),
+        (failed_result(), 2),
+        (interrupted_result(), 2),
+        (interrupted_result("start"), 0),
+    ],
+    ids=["full", "failed", "interrupted", "stopped at once"],
 )
 def test_report(result: dict[str, Any], pictures: int, width: int, tmp_path: Path) -> None:
-    write_report(result, tmp_path / "report.html")
+    write_page(result, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     found, console = browse(page, tmp_path, width)
     assert console == []
@@ -108,9 +117,9 @@ def test_evaluation(systems: int, width: int, tmp_path: Path) -> None:
     )
     hypotheses = []
     for number in range(systems):
-        said = [" ".join(rng.choices(words, k=rng.randint(0, 40))) for _ in lines]
+        outputs = [" ".join(rng.choices(words, k=rng.randint(0, 40))) for _ in lines]
         name = f"_$x^$ {number}: a system with a rather long name, longer than any picture"
-        hypotheses.append(f"{name}={write(tmp_path / str(number), said)}")
+        hypotheses.append(f"{name}={write(tmp_path / str(number), outputs)}")
     report, _ = evaluate(gold, hypotheses, [], Options(examples=4, trials=10))
     found, console = browse(report_page(report), tmp_path, width)
     assert console == []

@@ -1,24 +1,23 @@
-"""What the tables say of themselves: systems, recipes, the paper's figures, published results."""
+"""Experiments, recipes, tables and the paper's numbers fit together."""
 
-import json
 import re
 from pathlib import Path
 
 from typer.testing import CliRunner
 
 from reproduction.__main__ import app
-from reproduction.translation.paper import PAPER
-from reproduction.translation.place import Place
-from reproduction.translation.plan import ancestors
-from reproduction.translation.recipe import ANY, PRESETS, recipe_of
-from reproduction.translation.reproduce import datasets_of
-from reproduction.translation.systems import SYSTEMS
-from reproduction.translation.tables import TABLES
+from reproduction.experiments import EXPERIMENTS, with_ancestors
+from reproduction.folder import Folder
+from reproduction.paper import PAPER
+from reproduction.recipes import ANY, PRESETS, recipe_of
+from reproduction.steps import Study
+from reproduction.tables import TABLES
+from reproduction.translation import datasets_of
 
 DATASET = "tatoeba-en-de"
 
 
-def test_every_figure_of_the_paper_has_its_place() -> None:
+def test_every_number_of_the_paper_has_a_cell() -> None:
     count = 0
     for name, reported in PAPER.items():
         keys = {row.key for row in TABLES[name].rows}
@@ -32,32 +31,19 @@ def test_every_figure_of_the_paper_has_its_place() -> None:
     assert count == 149
 
 
-def test_recipes_and_systems_fit_together(tmp_path: Path) -> None:
-    """Settings of every system, preset and data set can be built."""
+def test_settings_of_every_experiment_can_be_built(tmp_path: Path) -> None:
+    """For every preset and data set."""
     count = 0
     for preset, recipes in PRESETS.items():
         for dataset in recipes:
             name = DATASET if dataset == ANY else dataset
-            place = Place(name, preset, recipe_of(preset, name), tmp_path, tmp_path)
-            for system in SYSTEMS:
-                place.settings(system, 1)
+            study = Study(Folder(tmp_path, name, preset), recipe_of(preset, name), tmp_path)
+            for experiment in EXPERIMENTS:
+                study.settings(experiment, 1)
                 count += 1
-    assert count == 9 * len(SYSTEMS)
-    used = {name for table in TABLES.values() for name in ancestors(table.systems)}
-    assert used == {*SYSTEMS}
-
-
-def test_published_results_are_those_of_the_recipes() -> None:
-    """Also where a setting has come since, which then had its default."""
-    published = Path(__file__).parents[2] / "docs/results/translation"
-    paths = list(published.glob("*/small/results/*/result.json"))
-    assert len(paths) >= 75
-    for path in paths:
-        result = json.loads(path.read_text())
-        recipe = recipe_of("small", result["dataset"])
-        place = Place(result["dataset"], "small", recipe, published, published)
-        assert place.result(result["system"], result["seed"]) == path
-        assert place.differences(result["system"], result["seed"]) == []
+    assert count == 9 * len(EXPERIMENTS)
+    used = {name for table in TABLES.values() for name in with_ancestors(table.experiments)}
+    assert used == {*EXPERIMENTS}
 
 
 def test_datasets_of_tables() -> None:

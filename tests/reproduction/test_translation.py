@@ -17,23 +17,22 @@ import sacrebleu
 from rich.console import Console
 
 from oaxe.support.errors import UserError
-from reproduction.translation import records as records_module
-from reproduction.translation.place import Place
-from reproduction.translation.recipe import ANY, PRESETS, Recipe, Stage
-from reproduction.translation.records import Records
-from reproduction.translation.reproduce import datasets_of, plan, run
-from reproduction.translation.sheet import Block
-from reproduction.translation.systems import SYSTEMS
-from reproduction.translation.tables import TABLES
-from reproduction.translation.work import prepare_raw
+from reproduction import results as results_module
+from reproduction.experiments import EXPERIMENTS, Experiment
+from reproduction.folder import Folder
+from reproduction.recipes import ANY, PRESETS, Recipe, Stage
+from reproduction.results import EvalSet, Results
+from reproduction.steps import Study, prepare_raw, train_and_test
+from reproduction.tables import TABLES, rows
+from reproduction.translation import datasets_of, plan, run
 from tests.reproduction.test_browser import CHROMIUM, browse
 
 DATASET = "tatoeba-en-de"
 WORDS = {"red": "rot", "dog": "hund", "sees": "sieht", "old": "alt", "cat": "katze", "the": "das",
          "house": "haus", "and": "und", "not": "nicht", "here": "hier"}  # fmt: skip
-SHORT = Stage(6, 2e-3, 2, every=100, average=1)
+SHORT = Stage(4, 2e-3, 2, every=100, average=1)
 MICRO = Recipe(
-    at=SHORT, lm=SHORT, cmlm=SHORT, finetune=replace(SHORT, steps=4), update_tokens=300,
+    at=SHORT, lm=SHORT, cmlm=SHORT, finetune=replace(SHORT, steps=2), update_tokens=300,
     batch_tokens=600, size="tiny", teacher="tiny", deep="tiny", bf16=False, vocab_size=70,
     pairs=150, held_out=10, lengths=(3, 6), max_length=30,
 )  # fmt: skip
@@ -73,7 +72,7 @@ def reproduce(out: Path, sets: Path, *names: str, **options: Any) -> str:
 @pytest.fixture(autouse=True)
 def micro(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PRESETS["tiny"], ANY, MICRO)
-    monkeypatch.setattr(records_module, "TRIALS", 50)
+    monkeypatch.setattr(results_module, "TRIALS", 50)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +86,7 @@ def everything(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("reproduced")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PRESETS["tiny"], ANY, MICRO)
-        patch.setattr(records_module, "TRIALS", 50)
+        patch.setattr(results_module, "TRIALS", 50)
         names = [name for name in TABLES if name != "divergent"]
         printed = reproduce(out, sets, *names)
         printed += reproduce(out, sets, "divergent")
@@ -95,8 +94,8 @@ def everything(sets: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def place_of(out: Path, sets: Path, recipe: Recipe = MICRO) -> Place:
-    return Place(DATASET, "tiny", recipe, out, sets)
+def study_of(out: Path, sets: Path, dataset: str = DATASET) -> Study:
+    return Study(Folder(out, dataset, "tiny"), MICRO, sets)
 
 
 def rows_of(out: Path, name: str) -> list[dict[str, str]]:
@@ -131,14 +130,14 @@ def test_every_table_is_there(name: str, everything: Path) -> None:
     text = (everything / f"{name}.md").read_text(encoding="utf-8")
     assert TABLES[name].paper in page
     assert TABLES[name].paper in text
-    assert f"oaxe reproduce {name} --data {DATASET} --preset tiny --seeds 1\n" in text
+    assert f"python -m reproduction {name} --data {DATASET} --preset tiny --seeds 1\n" in text
     shown = {row["system"] for row in rows_of(everything, name)}
-    if TABLES[name].form == "grid":
-        assert shown >= {*TABLES[name].systems} - {"lm"}
-    links = re.findall(r"\]\(([^)]*result\.json)\)", text)
-    assert len(links) == len(TABLES[name].systems)
-    for link in links:
-        assert f'href="{link}"' in page
+    if TABLES[name].form == "scores":
+        assert shown >= {*TABLES[name].experiments} - {"lm"}
+    links = re.findall(r'<a href="([^"]*result\.json)">([^<]+)</a>', page)
+    assert len(links) == len(TABLES[name].experiments)
+    for link, label in links:
+        assert f"| {label} |" in text
         result = json.loads((everything / link).read_text())
         assert {"settings", "seed", "environment", "training", "tests", "recipe"} <= {*result}
         assert {"commit", "device", "torch"} <= {*result["environment"]}
@@ -149,26 +148,28 @@ def test_every_table_is_there(name: str, everything: Path) -> None:
     assert len(pictures) == drawn
 
 
-def test_each_system_was_trained_once(everything: Path) -> None:
+def test_trains_each_experiment_once(everything: Path) -> None:
     printed = (everything / "printed.txt").read_text()
     done = re.findall(r"^done: .*/([^/\s]+)\s*$", printed, re.MULTILINE)
-    expected = [f"{name}-seed-1" for name in SYSTEMS] + ["data", "teacher-text", "distilled-data"]
+    expected = [f"{name}-seed-1" for name in EXPERIMENTS] + [
+        "data",
+        "teacher-text",
+        "distilled-data",
+    ]
     assert sorted(done) == sorted(expected)
 
 
-def test_of_a_run_the_model_is_kept(everything: Path) -> None:
+def test_keeps_only_the_model_of_a_run(everything: Path) -> None:
     for folder in (everything / DATASET / "tiny/runs").iterdir():
         assert (folder / "model").is_dir()
         assert not (folder / "checkpoints").exists()
         assert not (folder / "best").exists()
 
 
-def test_without_its_result_a_run_is_only_tested(
-    everything: Path, sets: Path, tmp_path: Path
-) -> None:
-    folder, system = Path(DATASET) / "tiny", "cmlm-raw-seed-1"
-    shutil.copytree(everything / folder, tmp_path / folder)
-    result, run_folder = (tmp_path / folder / kind / system for kind in ("results", "runs"))
+def test_run_without_result_is_only_tested(everything: Path, sets: Path, tmp_path: Path) -> None:
+    inside, system = Path(DATASET) / "tiny", "cmlm-raw-seed-1"
+    shutil.copytree(everything / inside, tmp_path / inside)
+    result, run_folder = (tmp_path / inside / kind / system for kind in ("results", "runs"))
     before = json.loads((result / "result.json").read_text())
     written = (run_folder / "result.json").stat().st_mtime_ns
     shutil.rmtree(result)
@@ -184,20 +185,21 @@ def test_without_its_result_a_run_is_only_tested(
         reproduce(tmp_path, sets, "raw")
 
 
-def test_the_scores_are_those_of_the_outputs(everything: Path, sets: Path) -> None:
-    place = place_of(everything, sets)
+def test_scores_equal_those_of_the_outputs(everything: Path, sets: Path) -> None:
+    folder = study_of(everything, sets).folder
     references = lines_of(sets / DATASET / "test.de")[:10]
     for system in ("teacher", "cmlm", "oaxe"):
-        output = lines_of(place.output(system, 1, "test"))
+        output = lines_of(folder.output(system, 1, "test"))
         score = sacrebleu.corpus_bleu(output, [references]).score
         assert value(everything, "main", system, "BLEU") == pytest.approx(score)
         assert (
-            cells(everything, "main", SYSTEMS[system].label)[f"{DATASET}: BLEU"] == f"{score:.1f}"
+            cells(everything, "main", EXPERIMENTS[system].label)[f"{DATASET}: BLEU"]
+            == f"{score:.1f}"
         )
     entries = [json.loads(line) for line in lines_of(sets / DATASET / "multiref.jsonl")][:10]
     streams = [[entry["refs"][k] for entry in entries] for k in (0, 1)]
     for system in ("cmlm-raw", "oaxe-raw", "cmlm", "oaxe"):
-        output = lines_of(place.output(system, 1, "multiref"))
+        output = lines_of(folder.output(system, 1, "multiref"))
         both = sacrebleu.corpus_bleu(output, streams).score
         one = sacrebleu.corpus_bleu(output, streams[:1]).score
         assert value(everything, "multiref", system, "multiple", "multiref") == pytest.approx(both)
@@ -208,7 +210,7 @@ def test_the_scores_are_those_of_the_outputs(everything: Path, sets: Path) -> No
     assert value(everything, "repetition", "gold", "repeated, %") == pytest.approx(percent)
 
 
-def test_signatures_are_of_what_is_shown(everything: Path) -> None:
+def test_signatures_belong_to_the_numbers_shown(everything: Path) -> None:
     for row in rows_of(everything, "multiref"):
         if row["by"] == "us":
             n_references = {"single": 1, "multiple": 2}[row["column"]]
@@ -219,19 +221,19 @@ def test_signatures_are_of_what_is_shown(everything: Path) -> None:
     assert "nrefs:2" not in (everything / "main.md").read_text()
 
 
-def test_ablations_show_validation(everything: Path, sets: Path) -> None:
-    place = place_of(everything, sets)
+def test_ablations_show_validation_bleu(everything: Path, sets: Path) -> None:
+    folder = study_of(everything, sets).folder
     for table, column, system in (
         ("init", "neither", "oaxe-scratch"),
         ("truncation", "BLEU", "oaxe-truncation-0.30"),
         ("pretraining", "XE alone", "cmlm-10-percent"),
         ("masking", "BLEU", "oaxe-partial-masks"),
     ):
-        run_result = json.loads((place.run(system, 1) / "result.json").read_text())
+        run_result = json.loads((folder.run(system, 1) / "result.json").read_text())
         assert value(everything, table, system, column, "valid") == run_result["bleu"]
 
 
-def test_the_papers_figures_beside_ours(everything: Path) -> None:
+def test_shows_the_papers_numbers_beside_ours(everything: Path) -> None:
     main = cells(everything, "main", "CMLM + OaXE")
     assert main["paper, wmt14-en-de: BLEU"] == "26.1"
     assert main["paper, wmt17-zh-en: BLEU"] == "22.1"
@@ -258,17 +260,19 @@ def test_the_papers_figures_beside_ours(everything: Path) -> None:
     assert "1.36" in (everything / "speed.md").read_text()
 
 
-def test_a_second_time_nothing_is_done(everything: Path, sets: Path) -> None:
+def test_second_run_does_nothing(everything: Path, sets: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in everything.rglob("res*/**/*.*")}
     names = [name for name in TABLES if name != "divergent"]
     text = (everything / "main.md").read_text()
     assert "done:" not in reproduce(everything, sets, *names)
-    assert len(before) > 3 * len(SYSTEMS)
+    assert len(before) > 3 * len(EXPERIMENTS)
     assert before == {path: path.stat().st_mtime_ns for path in before}
     assert text == (everything / "main.md").read_text()
 
 
-def test_results_are_enough(everything: Path, tmp_path: Path) -> None:
+def test_results_without_runs_and_data_give_the_same_tables(
+    everything: Path, tmp_path: Path
+) -> None:
     """No runs, no data: what was copied from another machine makes the same tables."""
     results = Path(DATASET) / "tiny/results"
     shutil.copytree(everything / results, tmp_path / results)
@@ -280,13 +284,13 @@ def test_results_are_enough(everything: Path, tmp_path: Path) -> None:
 
 
 def jobs_of(out: Path, sets: Path, *names: str) -> set[str]:
-    made = plan(place_of(out, sets), names, 1, 1)
+    made = plan(study_of(out, sets), names, 1, 1)
     for job in made.jobs.values():
         assert job.needs <= made.jobs.keys()
     return {name.rsplit("/", 1)[1] for name in made.jobs}
 
 
-def test_only_what_is_needed_is_planned(everything: Path, sets: Path, tmp_path: Path) -> None:
+def test_plans_only_what_is_needed(everything: Path, sets: Path, tmp_path: Path) -> None:
     assert jobs_of(everything, sets, *TABLES) == set()
     results, text = Path(DATASET) / "tiny/results", Path(DATASET) / "tiny/teacher-text"
     nats = {"cmlm-seed-1", "xe-seed-1", "axe-seed-1", "oaxe-seed-1"}
@@ -304,7 +308,7 @@ def test_only_what_is_needed_is_planned(everything: Path, sets: Path, tmp_path: 
     assert "at-12-1-seed-1" in jobs_of(tmp_path, sets, "speed")
 
 
-def test_tables_need_results_alone(everything: Path, sets: Path, tmp_path: Path) -> None:
+def test_table_without_test_sets(everything: Path, sets: Path, tmp_path: Path) -> None:
     """No data, no runs, no test sets: as they are published."""
     results = Path(DATASET) / "tiny/results"
     shutil.copytree(everything / results, tmp_path / results, ignore=lambda *_: {"gold"})
@@ -312,7 +316,7 @@ def test_tables_need_results_alone(everything: Path, sets: Path, tmp_path: Path)
     assert (tmp_path / "main.md").read_text() == (everything / "main.md").read_text()
 
 
-def test_tables_of_what_is_there(everything: Path, sets: Path, tmp_path: Path) -> None:
+def test_no_train_leaves_missing_rows_blank(everything: Path, sets: Path, tmp_path: Path) -> None:
     results = Path(DATASET) / "tiny/results"
     shutil.copytree(everything / results, tmp_path / results)
     shutil.rmtree(tmp_path / results / "oaxe-truncation-0.25-seed-1")
@@ -325,7 +329,7 @@ def test_tables_of_what_is_there(everything: Path, sets: Path, tmp_path: Path) -
     assert not (tmp_path / DATASET / "tiny/runs").exists()
 
 
-def test_a_run_that_is_needed_again_is_not_tested_again(
+def test_start_that_is_trained_again_keeps_its_result(
     everything: Path, sets: Path, tmp_path: Path
 ) -> None:
     results = Path(DATASET) / "tiny/results"
@@ -343,12 +347,12 @@ def test_a_run_that_is_needed_again_is_not_tested_again(
     assert again["tests"]["test"]["model"]["crc32"] == before["tests"]["test"]["model"]["crc32"]
 
 
-def test_several_seeds(everything: Path, sets: Path, tmp_path: Path) -> None:
+def test_means_and_p_values_of_several_seeds(everything: Path, sets: Path, tmp_path: Path) -> None:
     """A second seed whose scores we choose."""
     results = Path(DATASET) / "tiny/results"
     shutil.copytree(everything / results, tmp_path / results)
     scores: dict[str, list[float]] = {}
-    for name in TABLES["raw"].systems:
+    for name in TABLES["raw"].experiments:
         first, second = (tmp_path / results / f"{name}-seed-{seed}" for seed in (1, 2))
         shutil.copytree(first, second)
         result = json.loads((first / "result.json").read_text())
@@ -367,13 +371,13 @@ def test_several_seeds(everything: Path, sets: Path, tmp_path: Path) -> None:
     for seeds, p in ((1, "0.0196"), (2, "1.0000")):  # 1 / 51: none of 50 trials is as good
         reproduce(tmp_path, sets, "raw", seeds=seeds)
         for name in ("oaxe-raw", "xe-raw"):
-            assert cells(tmp_path, "raw", SYSTEMS[name].label)[f"{DATASET}: p"] == p
+            assert cells(tmp_path, "raw", EXPERIMENTS[name].label)[f"{DATASET}: p"] == p
     for name, values in scores.items():
-        shown = cells(tmp_path, "raw", SYSTEMS[name].label)[f"{DATASET}: BLEU"]
+        shown = cells(tmp_path, "raw", EXPERIMENTS[name].label)[f"{DATASET}: BLEU"]
         assert shown == f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}"
 
 
-def test_what_cannot_be_done(
+def test_rejects_unknown_names_and_other_settings(
     everything: Path, sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console = Console(file=io.StringIO())
@@ -392,45 +396,65 @@ def test_what_cannot_be_done(
         reproduce(everything, sets, "main")
 
 
-def test_more_test_sets(sets: Path, tmp_path: Path) -> None:
+def test_adds_test_sets_of_other_domains(sets: Path, tmp_path: Path) -> None:
     """Other references and other domains, where they are in the folder and go with the model."""
     here = shutil.copytree(sets, tmp_path / "sets")
-    lines = {"en": ["the red dog", "not here"], "de": ["das rot hund", "hier nicht"]}
+    text = {"en": ["the red dog", "not here"], "de": ["das rot hund", "hier nicht"]}
     files = {
-        "ott2018-en-de": {"src.en": lines["en"]} | {f"ref{k}.de": lines["de"] for k in range(11)},
-        "newstest-en-de": {f"newstest{y}.{c}": lines[c] for y in (2013, 2014) for c in lines},
+        "ott2018-en-de": {"src.en": text["en"]} | {f"ref{k}.de": text["de"] for k in range(11)},
+        "newstest-en-de": {f"newstest{y}.{c}": text[c] for y in (2013, 2014) for c in text},
     }
-    for folder, contents in files.items():
-        (here / folder).mkdir()
-        for name, text in contents.items():
-            (here / folder / name).write_text("".join(f"{line}\n" for line in text))
+    for folder_name, contents in files.items():
+        (here / folder_name).mkdir()
+        for name, lines in contents.items():
+            (here / folder_name / name).write_text("".join(f"{line}\n" for line in lines))
     shutil.copytree(here / DATASET, here / "europarl-en-de")
+    studies = {
+        dataset: study_of(tmp_path, here, dataset)
+        for dataset in (DATASET, "tatoeba-de-en", "europarl-en-de", "europarl-de-en")
+    }
     found = {}
-    for dataset in (DATASET, "tatoeba-de-en", "europarl-en-de", "europarl-de-en"):
-        place = Place(dataset, "tiny", MICRO, tmp_path, here)
-        prepare_raw(place, Console(file=io.StringIO()))
-        found[dataset] = place.tests()
-        entries = [
-            json.loads(line) for line in lines_of(place.gold / f"{found[dataset][-1]}.jsonl")
-        ]
-        assert all(entry["src"] and entry["refs"] for entry in entries)
+    for dataset, study in studies.items():
+        prepare_raw(study, Console(file=io.StringIO()))
+        found[dataset] = study.folder.tests()
+        lines = lines_of(study.folder.gold / f"{found[dataset][-1]}.jsonl")
+        assert all(entry["src"] and entry["refs"] for entry in map(json.loads, lines))
     assert found == {
         DATASET: ["test", "multiref", "ott2018"],
         "tatoeba-de-en": ["test"],
         "europarl-en-de": ["test", "newstest2014", "ott2018"],
         "europarl-de-en": ["test", "newstest2014"],
     }
-    place = Place("europarl-de-en", "tiny", MICRO, tmp_path, here)
-    entry = json.loads(lines_of(place.gold / "newstest2014.jsonl")[0])
+    folder = studies["europarl-de-en"].folder
+    entry = json.loads(lines_of(folder.gold / "newstest2014.jsonl")[0])
     assert entry == {"src": "das rot hund", "refs": ["the red dog"]}
-    ott = json.loads(
-        lines_of(Place(DATASET, "tiny", MICRO, tmp_path, here).gold / "ott2018.jsonl")[0]
-    )
+    ott = json.loads(lines_of(studies[DATASET].folder.gold / "ott2018.jsonl")[0])
     assert len(ott["refs"]) == 11
-    away = Block(Records(place, 1), "newstest2014").label
+    away = EvalSet(Results(folder, 1), "newstest2014").label
     assert away == "europarl-de-en on newstest2014, out of domain"
-    wmt = replace(place, dataset="wmt14-en-de")
-    assert Block(Records(wmt, 1), "ott2018").label == "wmt14-en-de on ott2018"
+    wmt = replace(folder, dataset="wmt14-en-de")
+    assert EvalSet(Results(wmt, 1), "ott2018").label == "wmt14-en-de on ott2018"
+
+
+def test_new_system_takes_two_entries(
+    everything: Path, sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in the experiments and one in a table: trained, tested and shown."""
+    monkeypatch.setitem(EXPERIMENTS, "ctc", Experiment("CTC", "whole", system="ctc"))
+    main = TABLES["main"]
+    monkeypatch.setitem(
+        TABLES, "main", replace(main, rows=(*main.rows, *rows("ctc", baseline="cmlm")))
+    )
+    shutil.copytree(everything / DATASET, tmp_path / DATASET)
+    study = study_of(tmp_path, sets)
+    assert {*plan(study, ["main"], 1, 1).jobs} == {f"{DATASET}/tiny/ctc-seed-1"}
+    train_and_test(study, "ctc", 1, 1, Console(file=io.StringIO()))
+    reproduce(tmp_path, sets, "main")
+    result = json.loads(study.folder.result("ctc", 1).read_text())
+    assert result["settings"]["model"]["system"] == "ctc"
+    row = cells(tmp_path, "main", "CTC")
+    assert row[f"{DATASET}: BLEU"] == f"{result['tests']['test']['bleu']['score']:.1f}"
+    assert float(row[f"{DATASET}: p"]) <= 1
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")

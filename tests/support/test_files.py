@@ -1,5 +1,6 @@
 """Files that are complete or absent, and paths that are no files."""
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from oaxe.support.files import write_whole
+from oaxe.support.errors import UserError
+from oaxe.support.files import check_output, sync, write_json, write_synced, write_whole
 
 
 def test_a_kill_leaves_the_old_content_or_the_new(
@@ -55,3 +57,36 @@ def test_a_device_stays_a_device() -> None:
     write_whole(Path("/dev/null"), "text")
     assert os.stat("/dev/null").st_mode == before.st_mode
     assert not os.path.exists("/dev/null.part")
+
+
+def test_json_is_readable_and_ends_with_a_line(tmp_path: Path) -> None:
+    value = {"name": "Äpfel", "numbers": [1, 2.5, None]}
+    write_json(tmp_path / "file", value)
+    text = (tmp_path / "file").read_text(encoding="utf-8")
+    assert json.loads(text) == value
+    assert "Äpfel" in text
+    assert text.endswith("}\n")
+
+
+def test_files_and_folders_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    write_synced(tmp_path / "file", b"data")
+    assert (tmp_path / "file").read_bytes() == b"data"
+    sync(tmp_path / "file")
+    sync(tmp_path)
+    assert synced == [(tmp_path / "file").stat().st_ino] * 2 + [tmp_path.stat().st_ino]
+
+
+def test_unusable_outputs_are_refused(tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.touch()
+    check_output(None)
+    check_output(tmp_path / "new", given, None, tmp_path / "absent")
+    for path, message in {
+        tmp_path: "it is a folder; give a file",
+        tmp_path / "no/new": "there is no folder",
+        tmp_path / "." / "given": "is read, and would be overwritten",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            check_output(path, given)

@@ -178,7 +178,7 @@ def test_a_wrong_checksum_is_refused_and_kept_aside(server: Server, tmp_path: Pa
 
 
 def test_server_errors_are_final_or_retried(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"cannot be had: 404 Not Found.*as .*/a$"):
+    with pytest.raises(UserError, match=r"cannot be downloaded: 404 Not Found.*as .*/a$"):
         fetch(server, tmp_path / "a")
     assert len(server.asked) == 1  # no use in asking again
     server.files["/file"], server.errors = CONTENT, [503, 500, 408, 429]

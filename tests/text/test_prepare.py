@@ -15,14 +15,11 @@ import pytest
 from rich.console import Console
 
 from oaxe.support.errors import UserError
-from oaxe.text import duplicates, encode, lines
+from oaxe.text import encode, lines
 from oaxe.text import prepare as module
-from oaxe.text.duplicates import Duplicates
-from oaxe.text.lines import read_parallel
 from oaxe.text.manifest import Manifest, read_manifest
 from oaxe.text.prepare import prepare
-from oaxe.text.subwords import Subwords, train_subwords
-from oaxe.text.symbols import BLANK, BOS, EOS, LENGTH, MASK, PAD, SYMBOLS, UNK
+from oaxe.text.subwords import Subwords
 
 # Ligature, full width, combining mark, ideographic space: all change under NFKC.
 WORDS = ["haus", "baum", "\ufb01sch", "\uff21pfel", "u\u0308ber", "katze", "東京\u3000駅", "\xbd"]
@@ -125,18 +122,6 @@ def test_every_drop_is_counted_and_named(tmp_path: Path, files: dict[str, Any]) 
     # Valid and test lose blank pairs alone.
     assert set(manifest.splits["valid"].dropped) == {"blank source", "blank target"}
     assert manifest.splits["valid"].pairs == 37
-
-
-def test_repeats_equal_a_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates, "BUCKETS", 3)
-    rng = random.Random(7)
-    pairs = [(str(rng.randrange(20)), str(rng.randrange(20))) for _ in range(1000)]
-    finder = Duplicates(tmp_path)
-    for start in range(0, 1000, 90):
-        finder.add(*zip(*pairs[start : start + 90], strict=True))
-    expected = [pair in pairs[:i] for i, pair in enumerate(pairs)]
-    assert finder.repeats().tolist() == expected
-    assert 0 < sum(expected) < 1000
 
 
 def test_a_finished_folder_is_left_alone(tmp_path: Path, files: dict[str, Any]) -> None:
@@ -356,18 +341,6 @@ def test_unrelated_files_in_the_folder_stay(tmp_path: Path, files: dict[str, Any
     assert files["train"][0].exists()
 
 
-def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes("one\u2028two\r\nthree\x0bfour\n\nlast".encode())
-    (chunk,) = read_parallel(tmp_path / "a", tmp_path / "a")
-    assert chunk.sources == ["one\u2028two", "three\x0bfour", "", "last"]
-
-
-def test_byte_order_mark_and_crlf(tmp_path: Path) -> None:
-    """A byte order mark is no text, in front; ends of lines have two bytes."""
-    (tmp_path / "a").write_bytes("\ufeffone\r\n\ufefftwo\r\n".encode())
-    assert lines.read_lines(tmp_path / "a") == ["one", "\ufefftwo"]
-
-
 @pytest.mark.parametrize(
     ("languages", "names", "message"),
     [
@@ -391,39 +364,6 @@ def test_rejects_invalid_codes_and_swapped_files(
     assert not (tmp_path / "out").exists()
     right_way = {"source_language": "aa", "target_language": "bb", "valid": (right, left)}
     prepare(tmp_path / "out", **files | right_way)
-
-
-def test_names_of_symbols_in_text_are_ordinary_characters(tmp_path: Path) -> None:
-    sentences = [*text(200, 1), "< > m a s k"]
-    subwords = train_subwords(sentences, tmp_path / "m", 80)
-    assert [subwords.piece(i) for i in range(7)] == [*SYMBOLS]
-    (ids,) = subwords.encode(["<mask> haus"])
-    assert min(ids) > LENGTH
-    assert subwords.decode([ids]) == ["<mask> haus"]
-    special = [PAD, BOS, EOS, UNK, MASK, BLANK, LENGTH]
-    mixed = [s for pair in zip(ids, special * 9, strict=False) for s in pair]
-    assert subwords.decode([mixed, special, []]) == ["<mask> haus", "", ""]
-    assert UNK in subwords.encode(["Ж"])[0]
-
-
-def test_rejects_foreign_subword_models(tmp_path: Path) -> None:
-    from sentencepiece import SentencePieceTrainer
-
-    with pytest.raises(UserError, match="cannot read the subword model"):
-        Subwords.load(tmp_path / "none")
-    for content in (b"", b"not a model"):
-        (tmp_path / "bad").write_bytes(content)
-        with pytest.raises(UserError, match="bad is not a"):
-            Subwords.load(tmp_path / "bad")
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(text(200, 1)),
-        model_prefix=str(tmp_path / "other"),
-        vocab_size=60,
-        model_type="bpe",
-        minloglevel=2,
-    )
-    with pytest.raises(UserError, match="its first pieces are <unk>"):
-        Subwords.load(tmp_path / "other.model")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"format": 2}', '{"format": 1}'])

@@ -6,8 +6,8 @@ import os
 import pickle
 import resource
 import shutil
-import zlib
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from oaxe.support.checksums import checksum_of
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
 from oaxe.training.checkpoint import (
@@ -238,7 +239,7 @@ def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     data = pickle.dumps({"a": 1})
     (second / "model.safetensors").write_bytes(data)
     manifest = json.loads((second / "manifest.json").read_text())
-    manifest["files"]["model.safetensors"] = {"bytes": len(data), "crc32": zlib.crc32(data)}
+    manifest["files"]["model.safetensors"] = asdict(checksum_of([data]))
     (second / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DamagedError, match="Safetensor"):
         load_checkpoint(second)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from oaxe.commands.options import BatchTokens, Bf16, Device
+from oaxe.commands.options import BatchTokens, Bf16, Device, Systems
 from oaxe.support.errors import EXIT_INTERRUPTED
 
 
@@ -53,6 +53,7 @@ def distill(
     ] = 1,
     device: Device = None,
     bf16: Bf16 = False,
+    systems: Systems = None,
 ) -> None:
     """Translate the training source with a teacher. The same command continues after a stop.
 
@@ -78,6 +79,7 @@ def distill(
         device=device,
         processes=processes,
         valid=valid,
+        systems=systems or (),
         console=new_console(),
     )
     if not finished:

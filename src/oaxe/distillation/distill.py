@@ -6,7 +6,7 @@ references, which they replace.
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
 from hashlib import sha256
@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from sacrebleu import BLEU
 
 from oaxe.decoding.translator import Translator
 from oaxe.distillation.display import progress_bar
@@ -27,7 +26,8 @@ from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_json
 from oaxe.support.locks import locked
-from oaxe.text.languages import bleu_tokenizer, check_direction, language_in_name
+from oaxe.text.bleu import corpus_bleu
+from oaxe.text.languages import check_direction, language_in_name
 from oaxe.text.lines import Pair, read_in_chunks, read_parallel
 from oaxe.text.manifest import read_manifest
 from oaxe.text.prepare import input_checksum
@@ -52,6 +52,7 @@ def distill(
     device: str | None = None,
     processes: int = 1,
     valid: Pair | None = None,
+    systems: Collection[str] = (),
     console: Console,
 ) -> bool:
     """Translate the source with the teacher, on all ranks; False if it was interrupted.
@@ -62,13 +63,14 @@ def distill(
 
     Args:
         out: folder to make, see :mod:`oaxe.distillation.folder`.
-        teacher: an autoregressive model, see :func:`oaxe.decoding.lines.load_translator`.
+        teacher: an autoregressive model, see :func:`oaxe.training.run.load_translator`.
         source: text (plain, ``.gz`` or ``.xz``), a sentence a line. Blank lines stay blank.
         languages: of source and target; default: those in the names of the files.
         beam, length_penalty, batch_tokens, bf16: see :meth:`Translator.translate`.
         device: default: a GPU for each rank, if there are any.
         processes: that share the device of each rank; a GPU has room for several.
         valid: source and reference to measure the teacher's BLEU on, before it begins.
+        systems: modules with systems of the user's own that the teacher may need.
         console: where the first rank reports.
 
     Raises:
@@ -83,7 +85,7 @@ def distill(
     try:
         if device is None or device == ranks.device.type:
             device = str(ranks.device)
-        translator = load_teacher(teacher, device)
+        translator = load_teacher(teacher, device, systems)
         check_languages(teacher, translator.languages, source, languages, valid)
         options = {"beam": beam, "length_penalty": float(length_penalty)}
         settings = {
@@ -108,7 +110,14 @@ def distill(
                     shards.folder / VALID, translator, valid_lines, inputs[1:], how, console
                 )
             others = stack.enter_context(
-                workers(processes - 1, translate_beside, shards, source, teacher, device, how)
+                workers(
+                    processes - 1,
+                    translate_beside,
+                    shards,
+                    source,
+                    (teacher, device, systems),
+                    how,
+                )
             )
             if not ranks.is_first:
                 for _ in translate_shards(shards, source, translator, how):
@@ -131,13 +140,13 @@ def distill(
         return False
     except torch.OutOfMemoryError as error:
         raise UserError(
-            f"too little memory for batches of {batch_tokens:,} tokens: {error}. What is "
-            "translated is kept; run the same command with a lower --batch-tokens"
+            f"too little memory for batches of {batch_tokens:,} tokens: {error}. Finished "
+            "translations are kept; run the same command with a lower --batch-tokens"
         ) from error
     except OSError as error:
         raise UserError(
             f"a file could not be read or written: {error}. {out} must be writable, with room for "
-            "the text twice. What is translated is kept; then run the same command again"
+            "the text twice. Finished translations are kept; then run the same command again"
         ) from error
     finally:
         leave(ranks)
@@ -167,8 +176,8 @@ def training_source(data: Path) -> Path:
     )
 
 
-def load_teacher(name: str, device: str | None) -> Translator:
-    translator = load_translator(name, device)
+def load_teacher(name: str, device: str | None, systems: Collection[str]) -> Translator:
+    translator = load_translator(name, device, systems)
     if "beam" not in translator.decoding:
         raise UserError(
             f"the teacher {name} is a {translator.system.name}, which has no beam search; "
@@ -220,9 +229,9 @@ def score_teacher(
     if read_json(path).get("files") == files:
         return
     sources, references = valid
-    bleu = BLEU(tokenize=bleu_tokenizer(translator.languages[1]))
-    score = bleu.corpus_score(translate_quietly(translator, sources, how), [references]).score
-    signature = str(bleu.get_signature())
+    hypotheses = translate_quietly(translator, sources, how)
+    found = corpus_bleu(hypotheses, [references], translator.languages[1])
+    score, signature = found["score"], found["signature"]
     write_json(path, {"bleu": score, "signature": signature, "files": files})
     console.print(
         f"teacher: BLEU {score:.2f} on {len(sources):,} sentences, {signature}", highlight=False
@@ -246,10 +255,13 @@ def translate_shards(
 
 
 def translate_beside(
-    shards: Shards, source: Path, teacher: str, device: str | None, how: dict[str, Any]
+    shards: Shards,
+    source: Path,
+    teacher: tuple[str, str | None, Collection[str]],  # arguments of load_teacher
+    how: dict[str, Any],
 ) -> None:
     """The same in another process."""
-    for _ in translate_shards(shards, source, load_teacher(teacher, device), how):
+    for _ in translate_shards(shards, source, load_teacher(*teacher), how):
         pass
 
 

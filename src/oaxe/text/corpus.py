@@ -123,6 +123,6 @@ def load(path: Path) -> NDArray[Any]:
 
 
 def load_subwords(folder: Path) -> Subwords:
-    """The subwords of a prepared folder; raises UserError if they are not what was written."""
+    """The subwords of a prepared folder; raises UserError if they were changed."""
     verify_files(folder, read_manifest(folder), [SUBWORDS])
     return Subwords.load(folder / SUBWORDS)

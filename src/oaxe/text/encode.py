@@ -40,7 +40,7 @@ def encode_split(
         max_length, max_ratio: drop pairs beyond; None keeps all.
         repeats: ``(pairs,)``, True for pairs to drop.
         keep_text: also write the lines as they are, for BLEU.
-        advance: is told the bytes that were read.
+        advance: called with the number of bytes read so far.
 
     Raises:
         UserError: a file cannot be read, or nothing is left.

@@ -1,4 +1,4 @@
-"""What depends on the language of a text: how BLEU splits it, what is a word, which model fits."""
+"""Language codes, and what depends on them: the tokenizer of BLEU, words, which model fits."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,11 @@ UNSPACED_SCRIPTS = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]")
 
 
 def check_code(language: str) -> None:
-    """Raises UserError for what is no code, such as ``german``, and would be scored like any."""
+    """Raises UserError for a name that is no code, such as ``german``."""
     if not re.fullmatch(r"([a-z]{2,3}|x(?=[-_]))([-_][a-z0-9]+)*", language, re.IGNORECASE):
         raise UserError(
             f"the language {language!r} is no code of two or three letters; give one such as de, "
-            "zh-CN with a region, or x-name for what has none"
+            "zh-CN with a region, or x-name for a language without a code"
         )
 
 
@@ -54,7 +54,7 @@ def bleu_tokenizer(language: str) -> str:
     """The name of sacreBLEU's tokenizer for a language such as ``de`` or ``zh-CN``.
 
     Japanese is split by MeCab where it is installed (``pip install "sacrebleu[ja]"``), otherwise
-    into characters: two figures that cannot be compared, so look at the signature.
+    into characters: two scores that cannot be compared, so look at the signature.
     """
     name = TOKENIZERS.get(_main(language), "13a")
     if name == "ja-mecab" and not (find_spec("MeCab") and find_spec("ipadic")):
@@ -74,12 +74,12 @@ def is_unspaced(texts: Iterable[str]) -> bool:
 
 
 def unit(language: str) -> str:
-    """What :func:`words` returns, for the reader."""
+    """What :func:`words` returns: words or characters."""
     return "characters" if _main(language) in UNSPACED else "words"
 
 
 def words(text: str, language: str) -> list[str]:
-    """What stands between spaces; the characters of a language that is written without them.
+    """The words between spaces, or the characters of a language that is written without spaces.
 
     Example:
         >>> words("a  small dog.", "en"), words("小 犬", "ja")

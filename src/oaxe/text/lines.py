@@ -52,7 +52,7 @@ class Lines:
     def __init__(self, path: Path, file: BinaryIO | None = None) -> None:
         self.path = path
         self.number = 0
-        self.blanks = 0  # the last so many lines are blank
+        self.blanks = 0  # number of blank lines at the end so far
         self._is_own = file is None
         try:
             self._disk = path.open("rb") if file is None else file

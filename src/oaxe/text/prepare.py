@@ -40,7 +40,7 @@ from oaxe.text.manifest import (
 from oaxe.text.subwords import Subwords, train_subwords
 from oaxe.text.symbols import SYMBOLS
 
-SAMPLE_PAIRS = 500_000  # subwords are learned from at most so many pairs
+SAMPLE_PAIRS = 500_000  # subwords are learned from at most this many pairs
 SAMPLE_CHARACTERS = 2_000  # of a line; longer ones are not sampled
 SCRATCH = ".unfinished"
 OUTPUTS = (MANIFEST, SUBWORDS, *chain.from_iterable(map(split_files, SPLITS)))

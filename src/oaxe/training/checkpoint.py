@@ -7,9 +7,8 @@ that name is complete or it does not exist. Nothing is ever unpickled.
 
 import json
 import shutil
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from oaxe.support.checksums import Checksum, checksum_of
 from oaxe.support.errors import UserError
 from oaxe.support.files import sync, write_synced
 
@@ -57,9 +57,7 @@ def save_checkpoint(
         temporary.mkdir()
         files = {f"{name}.safetensors": save(_plain(group)) for name, group in tensors.items()}
         files["state.json"] = json.dumps(state, indent=1).encode()
-        sums = {
-            name: {"bytes": len(data), "crc32": zlib.crc32(data)} for name, data in files.items()
-        }
+        sums = {name: asdict(checksum_of([data])) for name, data in files.items()}
         manifest = {"format": FORMAT, "step": step, "files": sums}
         files[MANIFEST] = json.dumps(manifest, indent=1).encode()
         for name, data in files.items():
@@ -90,10 +88,11 @@ def load_checkpoint(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str,
             raise DamagedError(f"format {manifest['format']}, this version reads {FORMAT}")
         files = {}
         for name, expected in manifest["files"].items():
-            data = files[name] = (path / name).read_bytes()
-            if len(data) != expected["bytes"]:
-                raise DamagedError(f"{name} has {len(data)} bytes instead of {expected['bytes']}")
-            if zlib.crc32(data) != expected["crc32"]:
+            files[name] = (path / name).read_bytes()
+            found, written = checksum_of([files[name]]), Checksum(**expected)
+            if found.bytes != written.bytes:
+                raise DamagedError(f"{name} has {found.bytes} bytes instead of {written.bytes}")
+            if found != written:
                 raise DamagedError(f"{name} does not match its checksum")
         state = json.loads(files.pop("state.json"))
         # From the bytes that were verified: tensors that map the file would change with it.

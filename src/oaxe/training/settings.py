@@ -7,6 +7,7 @@ options, and one that is called ``decoding``: both are defined by the system (:m
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -181,9 +182,17 @@ def _contradictions(settings: Settings) -> list[str]:
             problems.append("optim.decay linear needs train.epochs or train.steps")
     if not (limits.steps or limits.epochs or limits.minutes):
         problems.append("nothing stops this run: set train.steps, epochs or minutes")
+    if problem := _build_problem(settings.model, settings.options):
+        problems.append(f"model: {problem}")
+    return problems
+
+
+@cache
+def _build_problem(model: ModelSettings, options: Any) -> str:
+    """Why a model cannot be built, or nothing. Many settings differ in their seed alone."""
     try:
         with torch.device("meta"):  # neither memory nor random numbers
-            systems.build(settings.model.system, architecture(settings.model, 8), settings.options)
+            systems.build(model.system, architecture(model, 8), options)
     except ValueError as error:
-        problems.append(f"model: {error}")
-    return problems
+        return str(error)
+    return ""

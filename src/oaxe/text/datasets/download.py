@@ -66,8 +66,8 @@ def fetch_with_retries(url: str, part: Path, progress: Progress) -> None:
         except urllib.error.HTTPError as error:
             if error.code < 500 and error.code not in AGAIN:
                 raise UserError(
-                    f"{url} cannot be had: {error.code} {error.reason}; look for its new address "
-                    f"and save the file as {part.with_suffix('')}"
+                    f"{url} cannot be downloaded: {error.code} {error.reason}; look for its new "
+                    f"address and save the file as {part.with_suffix('')}"
                 ) from None
             problem = f"{error.code} {error.reason}"
         except NETWORK as error:

@@ -1,0 +1,137 @@
+"""The commands: one for each table and figure, for the synthetic task, the demonstration."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from oaxe.support.errors import EXIT_INTERRUPTED
+from reproduction.tables import TABLES
+
+RESUMES = "The same command resumes where it was stopped; what is done is not done again."
+
+Data = Annotated[
+    list[str] | None,
+    typer.Option(help="A data set, see `oaxe data list`; again for more columns."),
+]
+Sets = Annotated[
+    Path,
+    typer.Option(
+        "--folder", "--from", envvar="OAXE_DATA", help="The folder of data sets; filled if empty."
+    ),
+]
+Out = Annotated[Path, typer.Option(help="Folder for results and tables.", file_okay=False)]
+Seeds = Annotated[int, typer.Option(min=1, help="Repetitions of every experiment.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes a GPU, or on the CPU.")]
+Train = Annotated[
+    bool,
+    typer.Option(
+        "--train/--no-train",
+        help="With --no-train only show results that are in --out, or else the published ones.",
+    ),
+]
+
+
+def add_commands(app: typer.Typer) -> None:
+    app.command()(demo)
+    app.command()(synthetic)
+    for name, table in TABLES.items():
+        about = f"{table.paper}: {table.about}"
+        default = f"Without --data: {table.dataset}."
+        app.command(name, help=f"{about}\n\n{default} {RESUMES}")(table_command(name))
+    about = "Everything in section 4, each experiment trained once."
+    app.command("all", help=f"{about}\n\n{RESUMES}")(table_command(*TABLES))
+    app.command()(pack)
+
+
+def table_command(*names: str) -> Callable[..., None]:
+    def reproduce(
+        data: Data = None,
+        folder: Sets = Path("data/sets"),
+        out: Out = Path("runs/reproduce"),
+        preset: Annotated[
+            Literal["tiny", "small", "paper"],
+            typer.Option(help="tiny: minutes on a CPU; small: a GPU; paper: its settings."),
+        ] = "tiny",
+        seeds: Seeds = 1,
+        jobs: Jobs = 1,
+        train: Train = True,
+    ) -> None:
+        from oaxe.support.console import new_console
+        from reproduction.translation import datasets_of, run
+
+        run(
+            datasets_of(names, data or ()),
+            folder=folder,
+            out=out,
+            preset=preset,
+            seeds=seeds,
+            jobs=jobs,
+            train=train,
+            console=new_console(),
+        )
+
+    return reproduce
+
+
+def demo(
+    out: Annotated[
+        Path, typer.Option(help="Folder for result.json and report.html.", file_okay=False)
+    ] = Path("demo"),
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="Seed of the data and the models.")
+    ] = 1,
+) -> None:
+    """XE fails and OaXE succeeds on numbers in five orders (four minutes on 2 cores)."""
+    from oaxe.support.console import new_console
+    from reproduction.synthetic.demo import run
+
+    if not run(out, seed, new_console())["finished"]:
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def synthetic(
+    preset: Annotated[
+        Literal["tiny", "small", "full"],
+        typer.Option(help="tiny: a CPU; small: a GPU; full: the paper's size."),
+    ] = "tiny",
+    out: Out = Path("runs/synthetic"),
+    seeds: Seeds = 3,
+    jobs: Jobs = 1,
+    train: Train = True,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(help="modes, lengths, numbers, switch or scratch; default: all."),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="xe, axe, oaxe, oaxe-pretrained, ...; default: all."),
+    ] = None,
+) -> None:
+    """Section 3: exact match against the number of orders, for XE, AXE and OaXE."""
+    from oaxe.support.console import new_console
+    from reproduction.synthetic.plan import run
+
+    run(
+        preset=preset,
+        out=out,
+        seeds=seeds,
+        jobs=jobs,
+        train=train,
+        parts=part or (),
+        methods=method or (),
+        console=new_console(),
+    )
+
+
+def pack(
+    data: Annotated[list[str], typer.Option(help="A data set; again for more.")],
+    out: Out = Path("runs/reproduce"),
+) -> None:
+    """Pack the results of data sets into the archives that --no-train reads."""
+    from reproduction.archive import pack as write_archive
+
+    for dataset in data:
+        path = write_archive(out, dataset)
+        typer.echo(f"{path}: {path.stat().st_size:,} bytes")

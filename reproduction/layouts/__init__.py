@@ -1,0 +1,1 @@
+"""The forms that a table of the paper takes: each turns results into a report."""

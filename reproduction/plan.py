@@ -1,0 +1,65 @@
+"""What is missing, in the order in which it can be done: data, teacher, its text, experiments."""
+
+from collections.abc import Callable
+from functools import partial
+
+from oaxe.support.jobs import Job
+from reproduction.experiments import EXPERIMENTS, DataKind
+from reproduction.steps import (
+    Study,
+    prepare_distilled,
+    prepare_raw,
+    train_and_test,
+    write_teacher_text,
+)
+
+Needs = frozenset[str]
+NOTHING: Needs = frozenset()
+
+
+class Plan:
+    """The jobs of one data set. Every method returns the jobs that have to be waited for.
+
+    An experiment is done where its result is. Its run is needed only by experiments that start from
+    it and are not done; the teacher's run only until its text is there.
+    """
+
+    def __init__(self, study: Study, per_device: int) -> None:
+        self.study, self.folder, self.per_device = study, study.folder, per_device
+        self.jobs: dict[str, Job] = {}
+
+    def result(self, name: str, seed: int) -> Needs:
+        done = self.folder.result(name, seed).exists()
+        return NOTHING if done else self.train(name, seed)
+
+    def run(self, name: str, seed: int) -> Needs:
+        return NOTHING if self.folder.has_run(name, seed) else self.train(name, seed)
+
+    def train(self, name: str, seed: int) -> Needs:
+        needs = self.data(EXPERIMENTS[name].data)
+        if start := EXPERIMENTS[name].start:
+            needs |= self.run(start, seed)
+        work = partial(train_and_test, self.study, name, seed, self.per_device)
+        return self.add(f"{name}-seed-{seed}", work, needs)
+
+    def data(self, kind: DataKind) -> Needs:
+        raw = NOTHING
+        if not self.folder.is_prepared("raw"):
+            raw = self.add("data", partial(prepare_raw, self.study))
+        if kind == "raw" or self.folder.is_prepared("distilled"):
+            return raw
+        needs = raw | self.teacher_text()
+        return self.add("distilled-data", partial(prepare_distilled, self.study), needs)
+
+    def teacher_text(self) -> Needs:
+        if self.folder.has_teacher_text():
+            return NOTHING
+        needs = self.run("teacher", 1)
+        work = partial(write_teacher_text, self.study, self.per_device)
+        return self.add("teacher-text", work, needs)
+
+    def add(self, name: str, work: Callable[..., object], needs: Needs = NOTHING) -> Needs:
+        full = f"{self.folder.dataset}/{self.folder.preset}/{name}"
+        if full not in self.jobs:
+            self.jobs[full] = Job(full, work, self.folder.log(name), needs)
+        return frozenset({full})

@@ -1,0 +1,217 @@
+"""What the processes do: prepare, distill, train and test. Each leaves all of it or nothing."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+
+from oaxe.distillation.distill import distill
+from oaxe.evaluation.evaluate import Options, evaluate
+from oaxe.evaluation.references import References, read_references
+from oaxe.support.devices import usable_device
+from oaxe.support.errors import UserError
+from oaxe.support.files import write_whole
+from oaxe.support.jobs import StoppedError
+from oaxe.text.datasets.catalogue import find
+from oaxe.text.datasets.dataset import Dataset, dataset
+from oaxe.text.lines import Pair, read_parallel
+from oaxe.text.manifest import SUBWORDS, read_manifest
+from oaxe.text.prepare import prepare
+from oaxe.training.run import train
+from oaxe.training.settings import Settings
+from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED
+from reproduction.experiments import EXPERIMENTS
+from reproduction.folder import RESULT, Folder, metrics, read_json, validations
+from reproduction.recipes import Recipe
+
+BEAM = 5
+# Test sets of other domains, and the names of their data sets.
+OTT, NEWS = ("ott2018", "ott2018-en-de"), ("newstest2014", "newstest-en-de")
+
+
+@dataclass(frozen=True)
+class Study:
+    """One data set with one preset: where its work lies, and how its experiments are trained."""
+
+    folder: Folder
+    recipe: Recipe
+    sets: Path  # the folder of data sets
+
+    def settings(self, name: str, seed: int) -> Settings:
+        one = EXPERIMENTS[name]
+        return self.recipe.settings(
+            one,
+            run=str(self.folder.run(name, seed)),
+            data=str(self.folder.data(one.data)),
+            seed=seed,
+            init_from=None if one.start is None else str(self.folder.run(one.start, seed)),
+        )
+
+    def differences(self, name: str, seed: int) -> list[str]:
+        return self.folder.differences(name, seed, lambda: self.settings(name, seed))
+
+
+def prepare_raw(study: Study, console: Console) -> None:
+    """The raw data, and the test sets."""
+    found = training_set(study, console)
+    assert found.train is not None
+    folder, recipe = study.folder, study.recipe
+    text = folder.data("text")
+    prepare(
+        folder.data("raw"),
+        source_language=found.source_language,
+        target_language=found.target_language,
+        train=beginning(found.train, recipe.pairs, text / "train"),
+        valid=found.valid and beginning(found.valid, recipe.held_out, text / "valid"),
+        test=beginning(found.test, recipe.held_out, text / "test"),
+        vocab_size=recipe.vocab_size or found.vocab_size,
+        character_coverage=found.character_coverage,
+        max_length=recipe.max_length,
+        console=console,
+    )
+    folder.gold.mkdir(parents=True, exist_ok=True)
+    for name, gold in held_out_sets(study, found):  # "test" comes last: then all are there
+        entries = zip(gold.sources or (), gold.texts, strict=True)
+        lines = [json.dumps({"src": s, "refs": r}, ensure_ascii=False) for s, r in entries]
+        kept = lines[: recipe.held_out]
+        write_whole(folder.gold / f"{name}.jsonl", "".join(f"{line}\n" for line in kept))
+
+
+def training_set(study: Study, console: Console) -> Dataset:
+    found = dataset(study.folder.dataset, study.sets, console)
+    if found.train is None or found.valid is None:
+        raise UserError(f"{study.folder.dataset} is for evaluation: it has nothing to train on")
+    return found
+
+
+def beginning(pair: Pair, count: int | None, stem: Path) -> Pair:
+    """The first pairs in files of their own, or the files themselves."""
+    if count is None:
+        return pair
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    chunks = read_parallel(*pair)
+    pairs = (p for chunk in chunks for p in zip(chunk.sources, chunk.targets, strict=True))
+    sources, targets = zip(*islice(pairs, count), strict=True)
+    paths = stem.with_suffix(".source"), stem.with_suffix(".target")
+    for path, lines in zip(paths, (sources, targets), strict=True):
+        write_whole(path, "".join(f"{line}\n" for line in lines))
+    return paths
+
+
+def held_out_sets(study: Study, found: Dataset) -> Iterator[tuple[str, References]]:
+    """Test sets: with several references and of other domains, where there are any."""
+    languages = found.source_language, found.target_language
+    name, turned = find(study.folder.dataset)
+    several = [path for path in found.others if path.suffix == ".jsonl"]
+    if several and not turned:
+        yield "multiref", read_references(multiref=several[0], language=languages[1])
+    if languages == ("en", "de") and (study.sets / OTT[1]).is_dir():
+        ott = dataset(OTT[1], study.sets)
+        references = [ott.test[1], *ott.others]
+        yield OTT[0], read_references(references=references, source=ott.test[0], language="de")
+    if name == "europarl-en-de" and (study.sets / NEWS[1]).is_dir():
+        source, target = dataset("newstest-" + "-".join(languages), study.sets).test
+        yield NEWS[0], read_references(references=[target], source=source, language=languages[1])
+    yield "test", read_references(data=study.folder.data("raw"))
+
+
+def write_teacher_text(study: Study, jobs: int, console: Console) -> None:
+    folder = study.folder
+    source = Path(read_manifest(folder.data("raw")).splits["train"].files[0])
+    finished = distill(
+        folder.teacher_text,
+        teacher=str(folder.run("teacher", 1)),
+        source=source,
+        beam=BEAM,
+        batch_tokens=4 * study.recipe.batch_tokens,  # without gradients there is room for more
+        bf16=study.recipe.bf16,
+        processes=jobs if usable_device(None) == "cuda" else 1,
+        console=console,
+    )
+    if not finished:
+        raise StoppedError
+
+
+def prepare_distilled(study: Study, console: Console) -> None:
+    """The teacher's text to train on. Validation and test sets stay raw, subwords the same."""
+    folder = study.folder
+    raw = read_manifest(folder.data("raw"))
+    source, target = raw.source_language, raw.target_language
+    valid, test = ((Path(a), Path(b)) for a, b in (raw.splits[s].files for s in ("valid", "test")))
+    prepare(
+        folder.data("distilled"),
+        source_language=source,
+        target_language=target,
+        train=(folder.teacher_text / f"train.{source}", folder.teacher_text / f"train.{target}"),
+        valid=valid,
+        test=test,
+        subwords=folder.data("raw") / SUBWORDS,
+        max_length=study.recipe.max_length,
+        console=console,
+    )
+
+
+def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Console) -> None:
+    """Train, or resume, and test what has no result yet; only the model of the run is kept."""
+    folder, run = study.folder, study.folder.run(name, seed)
+    if folder.has_run(name, seed):
+        trained = read_json(run / RESULT)
+    else:
+        trained = train(study.settings(name, seed), console)
+        if trained["stopped"] == INTERRUPTED:
+            raise StoppedError
+    if not folder.result(name, seed).exists():  # or its run was needed for others to start from
+        one = EXPERIMENTS[name]
+        folder.write_result(
+            name,
+            seed,
+            study.settings(name, seed),
+            label=one.label,
+            trained_on=one.data,
+            recipe=asdict(study.recipe),
+            training={
+                **trained,
+                "processes_on_device": jobs,
+                "tokens_per_second": median_speed(run),
+                "validations": validations(run, "step", "loss", "bleu", "length_accuracy"),
+            },
+            tests={} if one.stage == "lm" else scores(study, name, seed, console),
+        )
+    for states in (CHECKPOINTS, BEST):  # ten times the model, and there are dozens of experiments
+        shutil.rmtree(run / states, ignore_errors=True)
+
+
+def median_speed(run: Path) -> float | None:
+    """Target tokens a second while training."""
+    found = [entry["tokens_per_second"] for entry in metrics(run) if entry["what"] == "train"]
+    return median(found) if found else None
+
+
+def scores(study: Study, name: str, seed: int, console: Console) -> dict[str, Any]:
+    """All that `oaxe evaluate` measures, on every test set; the outputs are files of their own."""
+    folder, recipe = study.folder, study.recipe
+    language = read_manifest(folder.data("raw")).target_language
+    options = Options(
+        lengths=recipe.lengths,
+        examples=0,
+        bf16=recipe.bf16,
+        batch_tokens=recipe.batch_tokens,
+        decoding={"beam": BEAM},
+    )
+    found = {}
+    for test in folder.tests():
+        gold = read_references(multiref=folder.gold / f"{test}.jsonl", language=language)
+        model = f"{name}={folder.run(name, seed)}"
+        report, systems = evaluate(gold, [], [model], options, console)
+        output = folder.output(name, seed, test)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(output, "".join(f"{line}\n" for line in systems[0].scored))
+        keys = "language", "unit", "sentences", "gold", "notes", "inputs"
+        found[test] = report["systems"][name] | {key: report[key] for key in keys}
+    return found

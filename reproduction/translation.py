@@ -1,0 +1,158 @@
+"""Section 4 of the paper: translation.
+
+OUT/NAME.md, .csv, .html, .png   each table or figure, the paper's numbers beside ours
+OUT/DATASET/PRESET/              data, runs and results, see reproduction.folder
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+from rich.console import Console
+
+from oaxe.support.errors import UserError
+from reproduction.archive import unpack
+from reproduction.experiments import with_ancestors
+from reproduction.folder import Folder
+from reproduction.layouts.cases import cases
+from reproduction.layouts.lengths import lengths
+from reproduction.layouts.scores import scores
+from reproduction.layouts.speed import speed
+from reproduction.measurements import measure_fluency, missing_fluency, speed_path, time_decoding
+from reproduction.plan import Plan
+from reproduction.recipes import recipe_of
+from reproduction.report import Report
+from reproduction.results import Results, shown_sets
+from reproduction.runner import publish, refuse_other_settings, run_all
+from reproduction.steps import Study, training_set
+from reproduction.tables import TABLES, TIMED
+
+LAYOUTS = {"scores": scores, "lengths": lengths, "speed": speed, "cases": cases}
+DIVERGENT = {"ja", "zh"}  # from English
+CSV_COLUMNS = (
+    "by", "dataset", "text", "row", "column", "value", "system", "seed", "preset", "updates",
+    "seconds", "commit", "device", "signature", "result",
+)  # fmt: skip
+
+
+def run(
+    wanted: Mapping[str, Sequence[str]],
+    *,
+    folder: Path,
+    out: Path,
+    preset: str,
+    seeds: int,
+    jobs: int,
+    console: Console,
+    train: bool = True,
+) -> None:
+    """Train and test what the tables need and is not there yet, then write them.
+
+    Args:
+        wanted: names of TABLES, which share what is trained, and the data sets of each.
+        folder: the folder of data sets.
+        jobs: processes a GPU, or on the CPU.
+        train: False to write the tables of what is there, or else of what is published.
+    """
+    if unknown := sorted({*wanted} - {*TABLES}):
+        raise UserError(f"there is no table {', '.join(unknown)}; there are {', '.join(TABLES)}")
+    datasets = dict.fromkeys(chain.from_iterable(wanted.values()))
+    studies = {d: Study(Folder(out, d, preset), recipe_of(preset, d), folder) for d in datasets}
+    if not train:
+        for dataset in studies:
+            unpack(out, dataset, preset, console)
+    tables = {d: [name for name in wanted if d in wanted[name]] for d in studies}
+    plans = [plan(study, tables[d], seeds, jobs) for d, study in studies.items()]
+    for made in plans:
+        if train and made.jobs and not made.folder.is_prepared("raw"):
+            training_set(made.study, console)  # what is wrong with it should be known at once
+
+    def write() -> None:
+        for dataset, study in studies.items():
+            if "fluency" in tables[dataset]:
+                measure_fluency(study, seeds, console)
+            if "speed" in tables[dataset]:
+                time_decoding(study, seeds, console)
+        for name, of_table in wanted.items():
+            results = [Results(studies[dataset].folder, seeds) for dataset in of_table]
+            publish(name, report_of(name, results), out, console)
+
+    todo = list(chain.from_iterable(made.jobs.values() for made in plans))
+    run_all(todo, write, out=out, preset=preset, per_device=jobs, train=train, console=console)
+
+
+def plan(study: Study, names: Sequence[str], seeds: int, jobs: int) -> Plan:
+    """What the tables need of this data set, each thing once."""
+    made, folder = Plan(study, jobs), study.folder
+    experiments = list(dict.fromkeys(chain.from_iterable(TABLES[n].experiments for n in names)))
+    every = range(1, seeds + 1)
+    refuse_other_settings(
+        {
+            folder.result(name, seed).parent: study.differences(name, seed)
+            for name in with_ancestors(experiments)
+            for seed in every
+        },
+        folder.root,
+    )
+    for seed in every:
+        for name in experiments:
+            if name != "lm":
+                made.result(name, seed)
+    if "fluency" in names and missing_fluency(folder, seeds):
+        made.run("lm", 1)
+    if "speed" in names and not speed_path(folder).exists():
+        for name in TIMED:
+            made.run(name, 1)
+    return made
+
+
+def report_of(name: str, all_results: Sequence[Results]) -> Report:
+    """The table in its form, how it was made, and where its numbers come from."""
+    table = TABLES[name]
+    report = LAYOUTS[table.form](name, table, all_results)
+    report.title = f"{table.paper} of the paper: {name}"
+    report.csv_columns = CSV_COLUMNS
+    report.notes = [table.about, *report.notes, *how_made(name, all_results)]
+    report.sources = [
+        (f"{results.folder.dataset}, {one}, seed {seed}", results.origin(one, seed, *tests))
+        for results in all_results
+        if (tests := [shown.name for shown in shown_sets(table, results)])
+        for one in table.experiments
+        for seed in results.of(one)
+    ]
+    return report
+
+
+def how_made(name: str, all_results: Sequence[Results]) -> list[str]:
+    """The command, and what a reader must know of the numbers."""
+    table, folders = TABLES[name], [results.folder for results in all_results]
+    data = "".join(f" --data {folder.dataset}" for folder in folders)
+    preset, seeds = folders[0].preset, len(all_results[0].seeds)
+    command = f"python -m reproduction {name}{data} --preset {preset} --seeds {seeds}"
+    n_seeds = {
+        results.folder.dataset: {len(results.of(one)) for one in table.experiments} - {0}
+        for results in all_results
+    }
+    found = ", ".join(f"{d} {span(n)}" for d, n in n_seeds.items() if n) or "none"
+    several = max(chain.from_iterable(n_seeds.values()), default=0) > 1
+    p = ", the largest p-value, 1 where seeds disagree on which system is better"
+    p *= any(column.kind == "p" for column in table.columns)
+    spread = f"; mean ± standard deviation{p}" if several else ""
+    tiny = ["The preset tiny shows that everything works; its numbers mean nothing."]
+    return [command, f"Seeds: {found}{spread}.", *(tiny if preset == "tiny" else [])]
+
+
+def span(numbers: set[int]) -> str:
+    return f"{min(numbers)} to {max(numbers)}" if len(numbers) > 1 else str(*numbers)
+
+
+def datasets_of(names: Sequence[str], data: Sequence[str]) -> dict[str, list[str]]:
+    """The data sets of each table: those that are named, or the one that it usually has.
+
+    Among other tables, that of divergent word orders takes only pairs that have them.
+    """
+    wanted = {name: list(dict.fromkeys(data)) or [TABLES[name].dataset] for name in names}
+    if len(names) > 1 and "divergent" in names:
+        pairs = [name for name in wanted["divergent"] if {*name.split("-")} & DIVERGENT]
+        wanted["divergent"] = pairs
+    return {name: datasets for name, datasets in wanted.items() if datasets}

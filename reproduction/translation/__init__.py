@@ -1,1 +1,0 @@
-"""The paper's translation experiments: `oaxe reproduce main` and the other tables and figures."""

@@ -1,0 +1,156 @@
+"""Published results: the archives, what they hold, and the tables that --no-train makes of them."""
+
+import io
+import lzma
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from oaxe.support.errors import UserError
+from reproduction import archive
+from reproduction.folder import Folder, read_json
+from reproduction.former_settings import under_present_names
+from reproduction.recipes import recipe_of
+from reproduction.steps import Study
+from reproduction.translation import run
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs/results/translation"
+DATASETS = ("europarl-en-de", "multi30k-en-de", "tatoeba-en-de", "tatoeba-ja-en")
+
+
+def new_console() -> Console:
+    return Console(file=io.StringIO())
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("published")
+    for dataset in DATASETS:
+        archive.unpack(out, dataset, "small", new_console())
+    return out
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+def test_no_train_rewrites_published_table(page: Path, unpacked: Path) -> None:
+    """Byte for byte, by the command that the page names."""
+    text = page.read_text(encoding="utf-8")
+    found = re.search(
+        r"^python -m reproduction (\w+)((?: --data \S+)+) .*--seeds (\d)$", text, re.M
+    )
+    assert found is not None
+    name, data, seeds = found.groups()
+    run(
+        {name: data.split()[1::2]},
+        folder=unpacked / "nothing here",
+        out=unpacked,
+        preset="small",
+        seeds=int(seeds),
+        jobs=1,
+        train=False,
+        console=new_console(),
+    )
+    for kind in (".md", ".csv"):
+        published = page.with_suffix(kind)
+        assert (unpacked / published.name).read_bytes() == published.read_bytes()
+
+
+def test_published_results_have_the_settings_of_the_recipes(unpacked: Path) -> None:
+    paths = sorted(unpacked.glob("*/small/results/*/result.json"))
+    assert len(paths) == 124
+    for path in paths:
+        result = read_json(path)
+        folder = Folder(unpacked, result["dataset"], "small")
+        study = Study(folder, recipe_of("small", folder.dataset), unpacked)
+        assert folder.result(result["system"], result["seed"]) == path
+        assert study.differences(result["system"], result["seed"]) == []
+
+
+def test_no_published_value_is_lost_under_present_names(unpacked: Path) -> None:
+    """Of the systems' own options; what had no effect is left out."""
+    for path in sorted(unpacked.glob("*/*/results/*/result.json")):
+        settings = read_json(path)["settings"]
+        now, loss = under_present_names(settings), settings["loss"]
+        options = now[now["model"]["system"]]
+        assert options["label_smoothing"] == loss["label_smoothing"]
+        if settings["model"]["kind"] == "nat":
+            assert options["loss"]["name"] == loss["name"]
+            for name in {"oaxe": ["truncation"], "axe": ["delta"], "xe": []}[loss["name"]]:
+                assert options["loss"][name] == loss[name]
+            for name in ("inputs", "length_weight", "annealing", "annealing_c"):
+                assert options[name] == loss[name]
+            assert now["decoding"]["length_candidates"] == 5
+        assert under_present_names(now) == now
+
+
+def test_archives_name_their_files(unpacked: Path) -> None:
+    number = 0
+    for dataset in DATASETS:
+        with tarfile.open(archive.archive_path(dataset)) as tar:
+            for entry in tar:
+                assert entry.isfile()
+                assert entry.name.startswith(f"{dataset}/")
+                assert (entry.mtime, entry.uid, entry.gid, entry.uname) == (0, 0, 0, "")
+                assert (unpacked / entry.name).stat().st_size == entry.size
+                number += 1
+    assert number == 444
+
+
+def make_results(out: Path, dataset: str = "tatoeba-en-de") -> Folder:
+    folder = Folder(out, dataset, "small")
+    files = {
+        folder.result("oaxe", 1): "{}\n",
+        folder.output("oaxe", 1, "test"): "ein Hund\n",
+        folder.output("cmlm", 1, "test"): "ein ein Hund\n",
+        folder.gold / "test.jsonl": "{}\n",
+        folder.run("oaxe", 1) / "model/weights": "many",
+        folder.log("oaxe"): "much",
+    }
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_pack_and_unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "PUBLISHED", tmp_path / "published")
+    folder = make_results(tmp_path / "one")
+    path = archive.pack(folder.out, folder.dataset)
+    first = path.read_bytes()
+    with tarfile.open(path) as tar:
+        names = [Path(name).relative_to("tatoeba-en-de/small/results") for name in tar.getnames()]
+    # No runs, logs or test sets; outputs on the same test set next to each other.
+    assert [str(name) for name in names] == [
+        "oaxe-seed-1/result.json",
+        "cmlm-seed-1/test.hyp.txt",
+        "oaxe-seed-1/test.hyp.txt",
+    ]
+    archive.pack(make_results(tmp_path / "two").out, folder.dataset)
+    assert path.read_bytes() == first
+    new = Folder(tmp_path / "new", folder.dataset, "small")
+    archive.unpack(new.out, new.dataset, "small", new_console())
+    assert new.output("cmlm", 1, "test").read_text() == "ein ein Hund\n"
+    assert [child.name for child in new.out.iterdir()] == [new.dataset]
+    new.result("oaxe", 1).unlink()  # what is there already is left as it is
+    archive.unpack(new.out, new.dataset, "small", new_console())
+    assert not new.result("oaxe", 1).exists()
+    with pytest.raises(UserError, match=r"1 files that are not in .*oaxe-seed-1/result.json"):
+        archive.pack(new.out, new.dataset)
+    assert path.read_bytes() == first
+    with pytest.raises(UserError, match="holds no results"):
+        archive.pack(new.out, "multi30k-en-de")
+
+
+def test_damaged_archive_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "PUBLISHED", tmp_path / "published")
+    folder = make_results(tmp_path / "one")
+    path = archive.pack(folder.out, folder.dataset)
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"nonsense", lzma.compress(b"nonsense" * 100)):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match="is damaged"):
+            archive.unpack(tmp_path / "new", folder.dataset, "small", new_console())
+        assert list((tmp_path / "new").iterdir()) == []

@@ -1,0 +1,19 @@
+import random
+from pathlib import Path
+
+import pytest
+
+from oaxe.text import duplicates
+from oaxe.text.duplicates import Duplicates
+
+
+def test_repeats_equal_a_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "BUCKETS", 3)
+    rng = random.Random(7)
+    pairs = [(str(rng.randrange(20)), str(rng.randrange(20))) for _ in range(1000)]
+    finder = Duplicates(tmp_path)
+    for start in range(0, 1000, 90):
+        finder.add(*zip(*pairs[start : start + 90], strict=True))
+    expected = [pair in pairs[:i] for i, pair in enumerate(pairs)]
+    assert finder.repeats().tolist() == expected
+    assert 0 < sum(expected) < 1000
