@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -184,42 +183,33 @@ def test_an_unknown_system_is_an_error_with_the_nearest_name(name: str, nearest:
     assert "must be importable from here" in str(error.value)
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, whose modules are forgotten afterwards."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-    monkeypatch.setattr(sys, "modules", sys.modules.copy())
-    return tmp_path
-
-
-def test_a_module_that_is_no_system_says_what_it_lacks(folder: Path) -> None:
-    (folder / "half_a_system.py").write_text("PAPER = Options = None\n")
+def test_a_module_that_is_no_system_says_what_it_lacks(current_folder: Path) -> None:
+    (current_folder / "half_a_system.py").write_text("PAPER = Options = None\n")
     with pytest.raises(UserError, match=r"half_a_system.py is no system: it lacks Decoding, Model"):
         find("half_a_system")
 
 
-def test_a_module_that_cannot_be_imported_shows_its_own_error(folder: Path) -> None:
-    (folder / "needs_more.py").write_text("import a_module_that_is_not_installed\n")
+def test_a_module_that_cannot_be_imported_shows_its_own_error(current_folder: Path) -> None:
+    (current_folder / "needs_more.py").write_text("import a_module_that_is_not_installed\n")
     with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_installed"):
         find("needs_more")
 
 
-def test_only_trusted_modules_are_imported(folder: Path) -> None:
-    (folder / "marks.py").write_text("from pathlib import Path\nPath('marker').touch()\n")
-    (folder / "package").mkdir()
-    (folder / "package/__init__.py").write_text((folder / "marks.py").read_text())
-    (folder / "package/system.py").touch()
+def test_only_trusted_modules_are_imported(current_folder: Path) -> None:
+    (current_folder / "marks.py").write_text("from pathlib import Path\nPath('marker').touch()\n")
+    (current_folder / "package").mkdir()
+    (current_folder / "package/__init__.py").write_text((current_folder / "marks.py").read_text())
+    (current_folder / "package/system.py").touch()
     for trusted in ((), ["cmlm", "mark", "marks.py", "package"]):
         for name in ("marks", "package.system"):
             with pytest.raises(UserError, match=rf"{name}' is not part of oaxe.*--system {name}, "):
                 find(name, trusted)
-    assert not (folder / "marker").exists()
+    assert not (current_folder / "marker").exists()
     assert find("cmlm", ()) is find("cmlm")  # those of the package need no trust
     for name in ("marks", "package.system"):
         with pytest.raises(UserError, match="is no system"):
             find(name, [name])
-        (folder / "marker").unlink()
+        (current_folder / "marker").unlink()
 
 
 def test_section_of_a_module() -> None:

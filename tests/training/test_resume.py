@@ -23,10 +23,12 @@ from oaxe.losses import assignment
 from oaxe.model.transformer import SIZES
 from oaxe.support.errors import UserError
 from oaxe.systems import cmlm
+from oaxe.training.run import load_translator
 from oaxe.training.schedule import learning_rate
 from oaxe.training.settings import settings_mapping
 from oaxe.training.validation import Validation
 from tests.runs import (
+    ANNEALED,
     OAXE,
     SMALL,
     final_tensors,
@@ -156,6 +158,29 @@ def test_a_signal_at_a_moment(
     assert_same_end(Path(settings.run), never_stopped)
 
 
+def test_statistics_survive_stops_in_every_phase(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of the log that mix phases, written by processes that saw one part of them each."""
+    fast = {"cmlm__annealing_c": 1e9, "cmlm__annealing_lambda": 0.7, "train__log_every": 12}
+    settings, whole = (
+        settings_of(data, tmp_path / run, **ANNEALED, **fast) for run in ("run", "whole")
+    )
+    train_small(whole)
+    stops = [0, 5, 10, 11, 15, 20]
+    for before, step in itertools.pairwise(stops):
+        with monkeypatch.context() as patch:
+            rate = signals_at(step - before, learning_rate)
+            patch.setattr(oaxe.training.trainer, "learning_rate", rate)
+            assert train_small(settings)[0]["step"] == step
+    train_small(settings)
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+    assert same(final_tensors(tmp_path / "run"), final_tensors(tmp_path / "whole"))
+    first, second = (r for r in metrics(tmp_path / "whole") if r["what"] == "train")
+    assert 0 < second["xe_weight"] < 1
+    assert {"truncated", "displacement", "length_loss", "loss"} <= first.keys() & second.keys()
+
+
 def test_the_exit_code_of_ctrl_c(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +228,28 @@ def test_other_settings_are_refused(data: Path, tmp_path: Path) -> None:
     assert "model.norm: 'post' there, 'pre' here" in str(caught.value)
     assert "steps" not in str(caught.value)
     assert (tmp_path / "run/config.yaml").read_text() == before
+
+
+def test_a_run_of_an_earlier_version_is_refused(data: Path, tmp_path: Path) -> None:
+    settings = settings_of(data, tmp_path / "run", train__steps=3)
+    train_small(settings)
+    config, best = tmp_path / "run/config.yaml", tmp_path / "run/best/step-00000003"
+    earlier = {
+        "run": settings.run,
+        "data": {"folder": settings.data.folder},
+        "model": {"kind": "nat", "size": "tiny"},
+        "loss": {"name": "oaxe"},
+        "train": {"steps": 3},
+    }
+    config.write_text(yaml.safe_dump(earlier))
+    problems = ("loss is not an option; known: run, data,", "model.kind is not an option; known:")
+    with pytest.raises(UserError, match=r"this version of oaxe cannot continue; choose") as error:
+        train_small(settings)
+    assert all(problem in str(error.value) for problem in problems)
+    with pytest.raises(UserError) as error:
+        load_translator(str(best), "cpu")
+    assert all(problem in str(error.value) for problem in problems)
+    assert yaml.safe_load(config.read_text()) == earlier
 
 
 def test_other_data_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,169 @@
+"""The folder of a saved model: as it was written, or an error that says what is wrong."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from oaxe.decoding.saved import CONFIG, SUBWORDS, WEIGHTS, _crc32
+from oaxe.decoding.translator import Translator
+from oaxe.support.errors import UserError
+from oaxe.text.subwords import Subwords
+from tests.decoding.samples import KINDS, SENTENCES, translator
+from tests.models import micro
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_loaded(kind: str, subwords: Subwords, tmp_path: Path) -> None:
+    ours = translator(subwords, kind)
+    folder = tmp_path / "a" / "b"
+    for _ in range(2):  # the second time over a folder that is there
+        ours.save_pretrained(folder)
+    loaded = Translator.from_pretrained(str(folder))
+    assert loaded.translate_scored(SENTENCES) == ours.translate_scored(SENTENCES)
+    assert loaded.system.description() == ours.system.description()
+    assert (loaded.languages, loaded.decoding) == (("en", "xx"), ours.decoding)
+    assert not loaded.system.training
+    assert all(p.requires_grad for p in loaded.system.parameters())
+    assert {path.name for path in folder.iterdir()} == {WEIGHTS, CONFIG, SUBWORDS}
+    weights, shape = load_file(folder / WEIGHTS), ours.system.transformer.output_weight.shape
+    assert [n for n, w in weights.items() if w.shape == shape] == ["transformer.tokens.weight"]
+    config = json.loads((folder / CONFIG).read_text())
+    assert config["format"] == 2
+    assert config["system"] == kind.split()[0]
+
+
+def test_options_and_decoding_are_saved(subwords: Subwords, tmp_path: Path) -> None:
+    ours = translator(subwords)
+    ours.system = micro(
+        options={"loss": {"name": "oaxe", "truncation": 0.2}, "length_weight": 0.5},
+        vocab_size=subwords.vocab_size,
+    )
+    ours.change_decoding(length_candidates=2, length_penalty=0.5)
+    ours.save_pretrained(tmp_path)
+    loaded = Translator.from_pretrained(tmp_path)
+    assert loaded.system.options == ours.system.options
+    assert loaded.decoding == ours.decoding
+    assert loaded.decoding["length_candidates"] == 2
+
+
+def test_half_precision_weights_are_loaded_in_float32(subwords: Subwords, tmp_path: Path) -> None:
+    ours = translator(subwords)
+    ours.system.half()
+    ours.save_pretrained(tmp_path)
+    loaded = Translator.from_pretrained(tmp_path).system
+    for name, weight in loaded.state_dict().items():
+        assert weight.dtype == torch.float32
+        assert weight.equal(ours.system.state_dict()[name].float())
+
+
+def test_loading_draws_no_random_numbers(subwords: Subwords, tmp_path: Path) -> None:
+    translator(subwords).save_pretrained(tmp_path)
+    before = torch.get_rng_state()
+    Translator.from_pretrained(tmp_path)
+    assert torch.get_rng_state().equal(before)
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / CONFIG).read_text())
+    (folder / CONFIG).write_text(json.dumps({**config, **changes}))
+
+
+def test_all_tensors_that_do_not_fit_are_named_at_once(subwords: Subwords, tmp_path: Path) -> None:
+    translator(subwords).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / WEIGHTS)
+    tokens = "transformer.tokens.weight"
+    del weights["length.output.bias"]
+    weights[tokens] = weights[tokens][:50].clone()
+    weights["extra"] = torch.zeros(2)
+    save_file(weights, tmp_path / WEIGHTS)
+    crc32 = {name: _crc32(tmp_path / name) for name in (WEIGHTS, SUBWORDS)}
+    change_config(tmp_path, crc32=crc32)
+    with pytest.raises(UserError) as error:
+        Translator.from_pretrained(tmp_path)
+    assert str(error.value).splitlines()[1:] == [
+        "  extra is not part of this model",
+        "  length.output.bias is missing",
+        f"  {tokens} has shape (50, 32), not (60, 32)",
+    ]
+
+
+def test_damaged_files_are_named(subwords: Subwords, tmp_path: Path) -> None:
+    def saved(name: str) -> Path:
+        translator(subwords).save_pretrained(tmp_path / name)
+        return tmp_path / name
+
+    def message(folder: Path) -> str:
+        with pytest.raises(UserError) as error:
+            Translator.from_pretrained(folder)
+        return str(error.value)
+
+    for name in (WEIGHTS, SUBWORDS):
+        folder = saved(f"one byte of {name}")
+        content = bytearray((folder / name).read_bytes())
+        content[-5] ^= 1
+        (folder / name).write_bytes(content)
+        assert re.search(f"{name} is damaged: its CRC32 is", message(folder))
+        (folder / name).unlink()
+        assert f"has no {name}" in message(folder)
+    folder = saved("config")
+    (folder / CONFIG).write_text("[]")
+    assert "has format None" in message(folder)
+    (folder / CONFIG).write_text('{"format": 2, "system": "cmlm", "architecture": {}}')
+    assert "lacks crc32, decoding, languages, options;" in message(folder)
+    (folder / CONFIG).write_text("{")
+    assert "is not JSON" in message(folder)
+    (folder / CONFIG).unlink()
+    assert f"has no {CONFIG}" in message(folder)
+    folder = saved("architecture")
+    change_config(folder, architecture={"dim": 12, "breadth": 3})
+    assert re.search('"architecture" in .*config.json is none: ', message(folder))
+    folder = saved("options")
+    change_config(folder, options={"los": "xe", "length_weight": "much"})
+    found = message(folder)
+    assert "config.json: 2 problems" in found
+    assert "los is not an option; did you mean loss?" in found
+    folder = saved("decoding")
+    change_config(folder, decoding={"beam": 3})
+    assert "beam is not an option" in message(folder)
+
+
+def test_refuses_a_folder_of_an_earlier_version(subwords: Subwords, tmp_path: Path) -> None:
+    translator(subwords).save_pretrained(tmp_path)
+    old = {"format": 1, "kind": "nat", "model": {"dim": 32}, "languages": ["en", "xx"]}
+    (tmp_path / CONFIG).write_text(json.dumps(old))
+    with pytest.raises(UserError) as error:
+        Translator.from_pretrained(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path / CONFIG} has format 1, this version of oaxe reads 2; "
+        "use the version that wrote it"
+    )
+
+
+def test_a_name_that_is_no_folder_is_looked_up_on_the_hub(
+    subwords: Subwords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = translator(subwords)
+    ours.save_pretrained(tmp_path)
+    asked: list[str] = []
+
+    def hub(name: str, *, allow_patterns: list[str]) -> str:
+        asked.append(name)
+        assert set(allow_patterns) == {WEIGHTS, CONFIG, SUBWORDS}
+        if name != "someone/translator":
+            raise FileNotFoundError("no such repository")
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", hub)
+    found = Translator.from_pretrained("someone/translator").translate(SENTENCES)
+    assert found == ours.translate(SENTENCES)
+    with pytest.raises(UserError, match=r"no/where is no folder here.*no such repository"):
+        Translator.from_pretrained("no/where")
+    with pytest.raises(UserError, match=r"there is no folder .*nowhere; give one of"):
+        Translator.from_pretrained(tmp_path / "nowhere")
+    Translator.from_pretrained(tmp_path)
+    assert asked == ["someone/translator", "no/where"]

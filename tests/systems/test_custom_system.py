@@ -1,0 +1,130 @@
+"""A system outside the package: it trains, resumes and is loaded, but only where it is named."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from oaxe.decoding.translator import Translator
+from oaxe.model.transformer import SIZES
+from oaxe.support.errors import UserError
+from oaxe.training.run import load_translator
+from oaxe.training.settings import Settings, load_settings
+from tests.runs import SMALL, final_tensors, metrics, same, settings_of, train_small
+from tests.systems.conftest import forget_modules
+
+EXAMPLE = Path(__file__).parents[2] / "examples/custom_system"
+MARKER = Path("marker")  # in the current folder: the module was imported
+SENTENCES = ["1 2 3", "4 5", "9 8 7 6"]
+
+
+@pytest.fixture
+def module(current_folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module in the current folder that leaves a marker when it is imported."""
+    code = (EXAMPLE / "bag_of_words.py").read_text()
+    mark = f"\n\n__import__('pathlib').Path({MARKER.name!r}).touch()\n"
+    (current_folder / "my_system.py").write_text(code + mark)
+    monkeypatch.setitem(SIZES, "tiny", SMALL)  # as for train_small
+    return "my_system"
+
+
+def forget(folder: Path) -> None:
+    forget_modules(folder)
+    MARKER.unlink(missing_ok=True)
+
+
+def settings(data: Path, run: str = "run", **changes: Any) -> Settings:
+    own = {"model__system": "my_system", "train__steps": 8, "validation__every": 4}
+    return settings_of(data, Path.cwd() / run, **own | changes)
+
+
+def test_trains_resumes_is_saved_and_loaded(module: str, data: Path, current_folder: Path) -> None:
+    train_small(settings(data, "whole"))
+    assert MARKER.exists()
+    train_small(settings(data, "continued", train__steps=5))  # between two lines of the log
+    forget(current_folder)
+    _, printed = train_small(settings(data, "continued"))
+    assert "resumed from" in printed
+    assert same(final_tensors(Path("continued")), final_tensors(Path("whole")))
+    whole, continued = (
+        [record for record in metrics(Path(run)) if record["what"] == "train"]
+        for run in ("whole", "continued")
+    )
+    assert continued == whole
+    assert all(record["bag"] > 0 for record in whole)  # its own statistic
+    forget(current_folder)
+    ours = Translator.from_pretrained("whole", systems=[module])
+    assert ours.system.name == module
+    assert ours.system.options.weight == 0.5
+    assert ours.decoding == {"length_candidates": 3}
+    ours.save_pretrained("copy")
+    again = Translator.from_pretrained("copy", systems=[module])
+    assert again.translate_scored(SENTENCES) == ours.translate_scored(SENTENCES)
+
+
+def test_is_not_imported_unless_it_is_named(module: str, data: Path, current_folder: Path) -> None:
+    """Not by a saved model, a run, its checkpoints or weights, nor by the start of another."""
+    train_small(settings(data))
+    shutil.copytree("run/model", "saved")
+    best = next(Path("run/best").iterdir())
+    newest = next(Path("run/checkpoints").iterdir())
+    models = ["run", "saved", "saved/model.safetensors", str(best), str(newest)]
+    forget(current_folder)
+    for model in models:
+        for systems in ((), ["cmlm"], ["other"]):
+            with pytest.raises(
+                UserError, match=r"'my_system' is not part of oaxe.*--system my_sys"
+            ):
+                load_translator(model, "cpu", systems)
+    for start in ("run", "saved"):
+        with pytest.raises(UserError, match="'my_system' is not part of oaxe"):
+            train_small(settings_of(data, Path("cmlm"), train__init_from=start))
+        assert not Path("cmlm").exists()
+    with pytest.raises(UserError, match=r"cannot continue; choose another folder.*\n.*'my_system'"):
+        train_small(settings_of(data, Path("run")))
+    assert not MARKER.exists()
+    expected = load_translator("run", "cpu", [module]).translate(SENTENCES)
+    assert MARKER.exists()
+    for model in models:
+        forget(current_folder)
+        found = load_translator(model, "cpu", [module]).translate(SENTENCES)
+        assert len(found) == len(expected)
+    assert load_translator("saved", "cpu", [module]).translate(SENTENCES) == expected
+
+
+def test_starts_from_a_model_of_its_own_system(
+    module: str, data: Path, current_folder: Path
+) -> None:
+    train_small(settings(data, "first"))
+    frozen = {"optim__lr": 0.0, "optim__warmup": 0, "train__steps": 1}
+    train_small(settings(data, "second", train__init_from="first", **frozen))
+    first, second = (
+        Translator.from_pretrained(run, systems=[module]).system.state_dict()
+        for run in ("first", "second")
+    )
+    assert same(first, second)
+    train_small(settings_of(data, Path("other"), model__system="transformer", train__steps=1))
+    with pytest.raises(UserError, match=r"model.system: transformer there, my_system here"):
+        train_small(settings(data, "third", train__init_from="other"))
+
+
+def test_its_options_are_checked_as_strictly(module: str, data: Path) -> None:
+    with pytest.raises(UserError) as error:
+        settings(data, my_system__wight=1.0, decoding__length_candidates=0)
+    assert "my_system.wight is not an option; did you mean my_system.weight?" in str(error.value)
+    assert "decoding.length_candidates must be at least 1, got 0" in str(error.value)
+
+
+def test_the_example_is_a_configuration(
+    current_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(EXAMPLE)
+    found = load_settings(Path("config.yaml"))
+    assert found.model.system == "bag_of_words"
+    assert (
+        found.options.weight
+        == yaml.safe_load(Path("config.yaml").read_text())["bag_of_words"]["weight"]
+    )
+    forget_modules(EXAMPLE)
