@@ -52,15 +52,22 @@ COMPARED = {
     "oaxe": fine_tuned("CMLM + OaXE", oaxe()),
 }
 
+# Other systems, with as many updates in all; on both kinds of data, too.
+OTHERS = {
+    "glat": Experiment("GLAT", "whole", system="glat"),
+    "ctc": Experiment("CTC", "whole", system="ctc"),
+}
+
 EXPERIMENTS: dict[str, Experiment] = {
     "teacher": Experiment("Transformer", "teacher", "raw", system="transformer"),
     # Distilled, as in the work that argues for it: a fair opponent in speed.
     "at-12-1": Experiment("Transformer 12-1", "deep", system="transformer"),
     "lm": Experiment("language model", "lm", "raw", system="language_model"),
     **COMPARED,
+    **OTHERS,
     **{
         name + RAW: replace(one, data="raw", start=one.start and one.start + RAW)
-        for name, one in COMPARED.items()
+        for name, one in (COMPARED | OTHERS).items()
     },
     # Without pre-training: as many updates in all as those that have it.
     "xe-whole": Experiment("XE throughout", "whole"),

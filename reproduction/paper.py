@@ -32,7 +32,7 @@ PAPER: dict[str, Reported] = {
                 "Flowseq": (21.5, 26.2, 29.3, 30.4, None, None),
                 "Bigram CRF": (23.4, 27.2, None, None, None, None),
                 "EM+ODD": (24.5, 27.9, None, None, None, None),
-                "GLAT": (25.2, 29.8, 31.2, 32.0, None, None),
+                "glat": (25.2, 29.8, 31.2, 32.0, None, None),
                 "Imputer": (25.8, 28.4, 32.3, 31.7, None, None),
                 "cmlm": (18.3, 22.0, 27.6, 28.6, 23.6, 13.5),
                 "axe": (23.5, 27.9, 30.8, 31.5, 30.9, 19.8),
@@ -47,7 +47,7 @@ PAPER: dict[str, Reported] = {
         WMT14,
         {
             "BLEU": {
-                "CTC loss": (17.7, 19.8),
+                "ctc-raw": (17.7, 19.8),
                 "Flowseq": (18.6, 23.4),
                 "Imputer": (15.6, None),
                 "cmlm-raw": (10.6, 15.1),
