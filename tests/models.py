@@ -33,8 +33,8 @@ def micro(
 
 def micro_transformer(norm: str = "post", **arguments: Any) -> Transformer:
     """The Transformer alone, in evaluation mode; not causal unless the arguments say so."""
-    sizes = {"vocab_size": VOCAB, **MICRO, "max_length": 12, "causal": False, "norm": norm}
-    model = Transformer(**(sizes | arguments))
+    sizes: dict[str, Any] = {"vocab_size": VOCAB, **MICRO, "max_length": 12, "causal": False}
+    model = Transformer(**(sizes | {"norm": norm} | arguments))
     initialise(model)
     return with_noise(model).eval()
 

@@ -109,7 +109,7 @@ def test_loss_equals_that_on_logits(loss: str, inputs: str | None) -> None:
         if loss == "axe":
             mask = target != IGNORED
             return oaxe.axe_loss(logits, target, blank=BLANK, logit_mask=mask, reduction="sum")
-        of_logits = {"xe": oaxe.xe_loss, "oaxe": oaxe.oaxe_loss}[loss]
+        of_logits = oaxe.xe_loss if loss == "xe" else oaxe.oaxe_loss
         return of_logits(logits, target, label_smoothing=0.2, reduction="sum")
 
     losses = plain_losses(model, example, plain, 0.2)

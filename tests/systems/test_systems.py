@@ -60,7 +60,7 @@ def test_every_system_has_its_parts(name: str) -> None:
     assert set(module.PAPER.bleu) <= {"raw", "distilled"}
     assert module.__doc__
     for part in (module.Options, module.Decoding):
-        assert dataclasses.is_dataclass(part)
+        assert [field.name for field in dataclasses.fields(part)] == list(vars(part()))
         with pytest.raises(dataclasses.FrozenInstanceError):
             part().new = 1
     assert str(module.Decoding())
