@@ -85,8 +85,8 @@ def measure(report: Report, settings: Settings, updates: int) -> None:
 def bare_update(trainer: Trainer, update: Update) -> None:
     """Forward, backward and optimiser; no loader, schedule, log, seed or check."""
     device = trainer.ranks.device
-    epoch = torch.zeros((), dtype=torch.float64, device=device)
-    progress = Progress(epoch, math.inf, trainer.system.phase(0.0, math.inf))
+    epoch, end = torch.tensor([0.0, math.inf], dtype=torch.float64, device=device)
+    progress = Progress(epoch, end, trainer.system.phase(0.0, math.inf))
     trainer.optimizer.zero_grad()
     for batch in update.batches:
         scale = torch.tensor(1 / batch.n_target_tokens, device=device)

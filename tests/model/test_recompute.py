@@ -13,7 +13,10 @@ from oaxe.search.beam import beam_search
 from tests.model.test_transformer import GRID, KINDS
 from tests.models import hidden_states, micro_transformer, random_batch
 
-ONE_LAYER: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1}  # to compile or interpret less
+ONE_LAYER: dict[str, Any] = {
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+}  # to compile or interpret less
 
 
 def differentiate(

@@ -48,7 +48,8 @@ def training_batch(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def progress_of(system: System, epoch: float = 0.0, epochs: float = math.inf) -> Progress:
-    return Progress(torch.tensor(epoch, dtype=torch.float64), epochs, system.phase(epoch, epochs))
+    times = torch.tensor([epoch, epochs], dtype=torch.float64)
+    return Progress(times[0], times[1], system.phase(epoch, epochs))
 
 
 @pytest.mark.parametrize("name", built_in())
@@ -138,7 +139,7 @@ def test_padding_and_batch_mates_change_no_loss(name: str) -> None:
 
 def test_progress_share() -> None:
     def share(epoch: float, epochs: float) -> float:
-        return Progress(torch.tensor(epoch, dtype=torch.float64), epochs).share.item()
+        return Progress(*torch.tensor([epoch, epochs], dtype=torch.float64)).share.item()
 
     assert share(3.0, 12.0) == 0.25
     assert share(13.0, 12.0) == 1.0

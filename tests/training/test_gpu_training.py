@@ -34,6 +34,7 @@ LANGUAGE_MODEL = {"model__system": "language_model"}
 NEVER = 10**9
 TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}  # relative; 1.2e-6 was measured in float32
 EPOCHS = 20.0  # of an annealed training
+END = torch.tensor(EPOCHS, dtype=torch.float64)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +143,7 @@ def test_replayed_steps_equal_plain_ones(
     assert recorded.recordings is not None
     for number, example in enumerate(islice(examples(recorded), 30)):
         epoch = torch.tensor(number / 10, dtype=torch.float64, device=DEVICE)
-        progress = Progress(epoch, EPOCHS, recorded.system.phase(number / 10, EPOCHS))
+        progress = Progress(epoch, END.to(DEVICE), recorded.system.phase(number / 10, EPOCHS))
         assert_same_step(recorded, plain, example, progress, number, tolerance=TOLERANCE[precision])
         move_on(recorded, plain)
     assert not recorded.recordings.failed
@@ -171,7 +172,7 @@ def test_replayed_annealing_follows_the_epoch(
             recorded,
             plain,
             example,
-            Progress(epoch, EPOCHS, phase),
+            Progress(epoch, END.to(DEVICE), phase),
             number,
             tolerance=TOLERANCE[precision],
         )

@@ -151,7 +151,9 @@ def gradients_of(trainer: Trainer, steps: int = 1) -> list[Tensor]:
     """Of one and the same batch, added up over some steps."""
     with trainer.loader() as loader:
         example = trainer.example(next(loader).batches[0])
-    progress = Progress(torch.zeros((), dtype=torch.float64), 1.0, "loss")
+    progress = Progress(
+        torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64), "loss"
+    )
     for _ in range(steps):
         trainer.differentiate(example, progress, torch.tensor(0.5))
     return [p.grad.clone() for p in trainer.system.parameters() if p.grad is not None]

@@ -1,7 +1,7 @@
 """Losses that train a one-pass model with one position for each target word.
 
 A criterion is a frozen dataclass: its fields are options of the YAML, calling it computes the loss
-from hidden states. A new one is a file here and a line in CRITERIA.
+from hidden states. A new one is a file here and its name in CRITERIA.
 """
 
 from typing import Any, ClassVar, Protocol
@@ -22,9 +22,13 @@ class Criterion(Protocol):
 
     inputs: ClassVar[Masking]  # what the decoder reads unless the configuration says otherwise
     has_blanks: ClassVar[bool]  # the model learns to predict BLANK, which decoding removes
-    needs_order: ClassVar[bool]  # it learns no word order from random weights: begin with XE
+    needs_order: ClassVar[bool]  # it learns words without their order: begin with XE
 
     def __call__(
         self, hidden: Tensor, linear_weight: Tensor, target: Tensor, label_smoothing: float
     ) -> tuple[Tensor, Statistics]:
-        """The summed loss of ``target (batch, length)``, and what else is worth a log line."""
+        """The summed loss of ``target (batch, length)``, and what else is worth a log line.
+
+        Tokens without a loss are IGNORED, at any position; ``hidden`` has a position for each. The
+        call may be recorded as a CUDA graph: it must not wait for the device.
+        """

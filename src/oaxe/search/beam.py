@@ -150,7 +150,12 @@ class _Search:
             strict=True,
         ):
             self.results[sentence] = [
-                Hypothesis(tokens := row[1 : row.index(EOS)], score, len(tokens))
+                Hypothesis(
+                    tokens := row[1 : row.index(EOS)],
+                    score,
+                    len(tokens),
+                    score * (len(tokens) + 1) ** self.length_penalty,
+                )
                 for score, row in zip(scores, finished, strict=True)
                 if score > float("-inf")
             ]

@@ -69,12 +69,12 @@ class Example(NamedTuple):
 class Progress(NamedTuple):
     """How far training has come.
 
-    A step may be recorded as a CUDA graph and replayed: ``epoch`` is a tensor whose value is read
-    anew each time, whereas everything else is fixed for a recording.
+    A step may be recorded as a CUDA graph and replayed: the values of tensors are read anew each
+    time, whereas the phase is fixed for a recording.
     """
 
     epoch: Tensor  # done so far, with the part of the present one; float64 without dimensions
-    epochs: float  # until the end; infinity if there is none
+    epochs: Tensor  # until the end, likewise; infinity if there is none
     phase: Hashable = None  # see System.phase
 
     @property
@@ -106,7 +106,11 @@ class System(nn.Module):
         raise NotImplementedError
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
-        """The summed loss, and statistics for the log, "loss" (of the words) among them."""
+        """The summed loss, and statistics for the log.
+
+        Statistics are tensors without dimensions, see :mod:`oaxe.model.statistics`; one of them is
+        called "loss": that of the words, which validation reports, too.
+        """
         raise NotImplementedError
 
     def phase(self, epoch: float, epochs: float) -> Hashable:
@@ -187,8 +191,10 @@ def find(name: str, trusted: Collection[str] | None = None) -> ModuleType:
             f"trust the module, name it: --system {name}, or systems=[{name!r}] in Python"
         )
     if "." not in sys.path[:1] and "" not in sys.path[:1]:
-        sys.path.insert(0, "")  # as for `python -m`: modules beside the configuration
+        sys.path.insert(0, "")  # as for `python -m`: modules in the current folder
     try:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ModuleNotFoundError(name=name)
         module = import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):

@@ -39,10 +39,10 @@ MOST_TRUNCATED = 0.8  # of the words: with more, little is left to learn from
 class Options:
     loss: Choice = choice(CRITERIA, "xe", "training loss")
     label_smoothing: float = option(
-        0.1, "of XE and OaXE: weight of the uniform distribution", below=1
+        0.1, "weight of the uniform distribution in the target; AXE has none", below=1
     )
     inputs: Masking | None = option(
-        None, "decoder inputs and the tokens with a loss; null: partial-masks for XE, or unobserved"
+        None, "decoder inputs and the tokens that have a loss; null: as suits the loss"
     )
     length_weight: float = option(1.0, "weight of the length loss")
     annealing: bool = option(False, "start with XE and change to the loss by T_m of the paper")
@@ -124,9 +124,10 @@ class Model(System):
 
     def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
         if not means and from_scratch and self.criterion.needs_order and not self.options.annealing:
+            name = type(self.criterion).__name__
             return (
-                "OaXE from random weights learns words, but not their order; begin with those of "
-                "an XE run (train.init_from), or anneal XE into it (cmlm.annealing)"
+                f"{name} from random weights learns words, but not their order; begin with those "
+                "of an XE run (train.init_from), or anneal XE into it (cmlm.annealing)"
             )
         truncated = means.get("truncated", 0.0)
         if truncated > MOST_TRUNCATED and "xe_weight" not in means:
@@ -162,7 +163,7 @@ class Model(System):
     def weights_from(self, other: System) -> dict[str, Tensor]:
         """Those of a CMLM as they are; an autoregressive model lacks the length predictor."""
         weights, own = other.state_dict(), self.state_dict()
-        if other.name == "transformer":
+        if other.transformer.causal:
             positions = "transformer.source_positions.weight"
             weights[positions] = with_length_in_front(weights[positions])
             weights |= {name: own[name] for name in own if name.startswith("length.")}

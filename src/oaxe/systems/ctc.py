@@ -30,6 +30,9 @@ PAPER = Paper(
 )
 
 
+MOST_IMPOSSIBLE = 0.02  # of the targets
+
+
 @dataclass(frozen=True)
 class Options:
     upsample: int = option(2, "positions of the decoder for each source subword", at_least=1)
@@ -64,7 +67,17 @@ class Model(System):
         loss = ctc_loss(
             logits, example.target, blank=BLANK, logit_mask=example.mask, reduction="sum"
         )
-        return loss, {"loss": (loss, example.n_words)}
+        sentences = example.length.new_full((), len(example.length))
+        impossible = (needed_positions(example.target) > example.mask.sum(1)).sum()
+        return loss, {"loss": (loss, example.n_words), "impossible": (impossible, sentences)}
+
+    def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
+        if means.get("impossible", 0.0) <= MOST_IMPOSSIBLE:
+            return ""
+        return (
+            f"more than {MOST_IMPOSSIBLE:.0%} of the targets are longer than their positions, and "
+            "teach nothing: raise ctc.upsample, or prepare the data with a lower --max-ratio"
+        )
 
     @torch.no_grad()
     def translate(
@@ -78,9 +91,21 @@ class Model(System):
     def weights_from(self, other: System) -> dict[str, Tensor]:
         """Those of a CTC model as they are; any other lacks positions for its decoder."""
         weights, own = other.state_dict(), self.state_dict()
-        if other.name == "transformer":
+        if other.transformer.causal:
             weights |= {name: own[name] for name in own if ".target_positions." in name}
         return weights
+
+
+def needed_positions(target: Tensor) -> Tensor:
+    """``(batch,)``: one a word, and a blank between equal neighbours.
+
+    Example:
+        >>> needed_positions(torch.tensor([[8, 8, 9, IGNORED]]))
+        tensor([4])
+    """
+    real = target != IGNORED
+    equal = (target[:, 1:] == target[:, :-1]) & real[:, 1:]
+    return real.sum(1) + equal.sum(1)
 
 
 def best_labels(model: Model, source: Tensor, *, everywhere: bool) -> Tensors:

@@ -37,6 +37,7 @@ class Position:
     validations_without_gain: int = 0
     validation_due: bool = False  # interrupted before the validation that belongs to this step
     logged_seconds: float = 0.0  # at the last record of training
+    tokens: int = 0  # of the target, since that record
     # Sum and number of each statistic since that record, over all ranks.
     statistics: dict[str, tuple[float, float]] = field(default_factory=dict)
 

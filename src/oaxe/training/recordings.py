@@ -58,7 +58,7 @@ class Recordings:
         if key not in self._graphs and not self._record_if_due(key, example, progress, scale):
             return self._recorder.compute(lambda: self.differentiate(example, progress, scale))
         graph, own, (loss, stats) = self._graphs[key]
-        for mine, given in zip(own, (*example, progress.epoch, scale), strict=True):
+        for mine, given in zip(own, (*example, *progress[:2], scale), strict=True):
             mine.copy_(given)
         graph.replay()
         return loss, stats
@@ -70,9 +70,9 @@ class Recordings:
         if self.failed or key not in self._seen or not has_room():
             self._seen.add(key)
             return False
-        own = [tensor.clone() for tensor in (*example, progress.epoch, scale)]
-        *tensors, epoch, own_scale = own
-        now = Example(*tensors), progress._replace(epoch=epoch), own_scale
+        own = [tensor.clone() for tensor in (*example, *progress[:2], scale)]
+        *tensors, epoch, epochs, own_scale = own
+        now = Example(*tensors), Progress(epoch, epochs, progress.phase), own_scale
         try:
             graph, results = self._record(*now)
         except RuntimeError as error:

@@ -25,13 +25,13 @@ from safetensors import SafetensorError
 
 from oaxe.decoding.saved import RUN, differences
 from oaxe.decoding.translator import Translator
-from oaxe.support.config import flatten, to_mapping
+from oaxe.support.config import changed, flatten, to_mapping
 from oaxe.support.devices import usable_device
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
 from oaxe.support.locks import locked
-from oaxe.systems import System, build
+from oaxe.systems import System, build, built_in
 from oaxe.text.corpus import Corpus, load_subwords
 from oaxe.text.manifest import Manifest, read_manifest
 from oaxe.training.checkpoint import (
@@ -54,7 +54,7 @@ from oaxe.training.validation import Validation, metric_of
 
 # Settings that may change when a run is continued: they do not change what an update does.
 MAY_CHANGE = {
-    "run", "train.steps", "train.minutes", "train.cuda_graphs", "train.recompute",
+    "run", "train.steps", "train.epochs", "train.minutes", "train.cuda_graphs", "train.recompute",
     "train.log_every", "train.save_every", "validation.keep", "validation.average",
     "validation.patience",
 }  # fmt: skip
@@ -69,11 +69,14 @@ class Parts(NamedTuple):
     system: System
 
 
-def train(settings: Settings, console: Console) -> dict[str, Any]:
-    """Run, or continue, the training that the settings describe; returns ``result.json``."""
+def train(settings: Settings, console: Console, systems: Collection[str] = ()) -> dict[str, Any]:
+    """Run, or continue, the training that the settings describe; returns ``result.json``.
+
+    ``systems`` are modules of the user's own that the model of ``train.init_from`` may need.
+    """
     ranks, folder = join(), Path(settings.run)
     try:
-        parts = gather(settings, ranks)  # what cannot begin leaves no folder behind
+        parts = gather(settings, ranks, systems)  # what cannot begin leaves no folder behind
         with locked(folder, "training") if ranks.is_first else nullcontext():
             return _train(settings, parts, ranks, console)
     except torch.OutOfMemoryError as error:
@@ -110,16 +113,18 @@ def _train(settings: Settings, parts: Parts, ranks: Ranks, console: Console) -> 
         translator.save_pretrained(folder / "model")
         write_whole(folder / "result.json", json.dumps(result, indent=2) + "\n")
         metric = trainer.validation.metric
+        name = settings.model.system
+        own = "" if name in built_in() else f" --system {name}"
         use = "translate --model" if parts.system.translates else "evaluate --lm"
         console.print(
             f"{reason}: {in_one_line({metric: result[metric]})} on validation ({result['model']}); "
-            f"use it with: oaxe {use} {folder}",
+            f"use it with: oaxe {use} {folder}{own}",
             highlight=False,
         )
     return result
 
 
-def gather(settings: Settings, ranks: Ranks) -> Parts:
+def gather(settings: Settings, ranks: Ranks, systems: Collection[str] = ()) -> Parts:
     """The data and the model, checked; nothing is written."""
     data, folder = Path(settings.data.folder), Path(settings.run)
     begins = not checkpoints(folder / CHECKPOINTS)
@@ -141,7 +146,7 @@ def gather(settings: Settings, ranks: Ranks) -> Parts:
     torch.manual_seed(settings.train.seed)
     system = new_system(settings, manifest.vocab_size)
     if settings.train.init_from is not None and begins:
-        start_from(settings, system, manifest.languages)
+        start_from(settings, system, manifest.languages, systems)
     return Parts(manifest, corpus, valid, system)
 
 
@@ -248,15 +253,13 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
     if path.exists():
         before, after = flatten(_settings_there(path, settings)), flatten(now)
         has_end = getattr(settings.options, "needs_end", False) or settings.optim.decay == "linear"
-        may_change = MAY_CHANGE - ({"train.steps"} if has_end else set())
-        changed = [
-            f"{name}: {before.get(name)!r} there, {after.get(name)!r} here"
-            for name in sorted({*before, *after} - may_change)
-            if before.get(name) != after.get(name)
-        ]
-        if changed:
+        may_change = MAY_CHANGE - ({"train.steps", "train.epochs"} if has_end else set())
+        problems = changed(
+            *({n: v for n, v in flat.items() if n not in may_change} for flat in (before, after))
+        )
+        if problems:
             raise UserError(
-                f"{folder} holds a run with other settings:\n  " + "\n  ".join(changed) + "\n"
+                f"{folder} holds a run with other settings:\n  " + "\n  ".join(problems) + "\n"
                 "Choose another folder for `run`, or remove this one to start anew"
             )
     sums = {n: asdict(sum_) for n, sum_ in manifest.files.items() if not n.startswith("test.")}

@@ -125,17 +125,22 @@ def build_settings(
     *,
     trusted: Collection[str] | None = None,
 ) -> Settings:
-    """Checked strictly: one error lists everything that is wrong.
+    """Checked strictly: one error lists all wrong names and values, else all contradictions.
 
     Args:
         content: sections, as YAML has them.
-        where: it comes from, for the error.
+        where: the name of their file, for the error.
         trusted: modules that the content may name as its system; None: any.
     """
     model = content.get("model")
     name = model.get("system", "cmlm") if isinstance(model, Mapping) else "cmlm"
     system = systems.find(str(name), trusted)
     own = systems.section(str(name))
+    if own in (*COMMON, "decoding"):
+        raise UserError(
+            f"{where}: the options of {name} would be a section called {own}, which has another "
+            "meaning; rename the module"
+        )
     sections = {**COMMON, own: system.Options, "decoding": system.Decoding}
     found = build_sections(sections, content, where)
     settings = Settings(options=found.pop(own), **found)

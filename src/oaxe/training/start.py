@@ -1,5 +1,6 @@
 """Training that begins with the weights of another model."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,20 @@ from oaxe.decoding.saved import differences, load_folder
 from oaxe.model.transformer import SIZES
 from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
-from oaxe.systems import System, build
+from oaxe.systems import System, build, section
 from oaxe.text.corpus import load_subwords
 from oaxe.text.languages import check_direction
 from oaxe.training.settings import Settings
 
 
-def start_from(settings: Settings, system: System, languages: tuple[str, str]) -> None:
+def start_from(
+    settings: Settings, system: System, languages: tuple[str, str], systems: Collection[str] = ()
+) -> None:
     """Load the weights of ``train.init_from``, of a model of the same languages and subwords."""
     path, data = Path(str(settings.train.init_from)), Path(settings.data.folder)
     if not path.is_dir():
         raise UserError(f"train.init_from {path} is no folder; give one of a run or of a model")
-    found, their_subwords, config = load_folder(path, systems=[settings.model.system])
+    found, their_subwords, config = load_folder(path, [settings.model.system, *systems])
     source = languages[0] if system.translates else ""  # a language model has none
     check_direction(f"train.init_from {path}", config["languages"], data, (source, languages[1]))
     if their_subwords.read_bytes() != load_subwords(data).model:
@@ -43,7 +46,7 @@ def _other_settings(own: System, found: System) -> list[str]:
     theirs, ours = (
         {"model.system": system.name}
         | {f"model.{name}": value for name, value in _named_size(system.architecture).items()}
-        | {f"{system.name}.{name}": value for name, value in to_mapping(system.options).items()}
+        | {f"{section(system.name)}.{n}": value for n, value in to_mapping(system.options).items()}
         for system in (found, own)
     )
     with torch.device("meta"):

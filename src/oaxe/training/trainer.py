@@ -101,7 +101,6 @@ class Trainer:
         self.differentiate = self.recordings or self._differentiate
         self._interruption = Interruption(alone=ranks.world_size == 1)
         self._ticked = time.monotonic()
-        self._tokens = 0  # of the target, since the last line of the log
         self._unchecked: list[tuple[int, list[Tensor], Tensor]] = []  # step, indices, loss
         self._advised: set[str] = set()
 
@@ -163,7 +162,7 @@ class Trainer:
             self._save()
             return INTERRUPTED
         self._tick()
-        self._tokens += update.n_target_tokens
+        position.tokens += update.n_target_tokens
         position.step += 1
         end_of_epoch = update.number + 1 == update.n_updates
         position.epoch = update.epoch + end_of_epoch
@@ -256,6 +255,8 @@ class Trainer:
         """Loss, and sums and numbers of its statistics; the gradient is added to the others."""
         with self.autocast():
             loss, statistics = self._shared(example, progress)
+        if "loss" not in statistics:
+            raise UserError(f'the system {self.system.name} reports no statistic "loss"')
         (loss * scale).backward()
         self._names[progress.phase] = list(statistics)
         numbers = [number.detach().float() for pair in statistics.values() for number in pair]
@@ -267,8 +268,11 @@ class Trainer:
     def _progress(self, update: Update) -> Progress:
         epoch = update.epoch + update.number / update.n_updates
         epochs = self.settings.epochs(update.n_updates)
-        tensor = torch.full((), epoch, dtype=torch.float64, device=self.ranks.device)
-        return Progress(tensor, epochs, self.system.phase(epoch, epochs))
+        now, end = (
+            torch.full((), number, dtype=torch.float64, device=self.ranks.device)
+            for number in (epoch, epochs)
+        )
+        return Progress(now, end, self.system.phase(epoch, epochs))
 
     def _last_update(self, updates_an_epoch: int) -> int:
         limits = self.settings.train
@@ -337,7 +341,7 @@ class Trainer:
         self._sums, self._carried = {}, {}
         elapsed = self.position.seconds - self.position.logged_seconds
         self.position.logged_seconds = self.position.seconds
-        tokens, self._tokens = self._tokens, 0
+        tokens, self.position.tokens = self.position.tokens, 0
         if log:
             entry = {
                 "what": "train",

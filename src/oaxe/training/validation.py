@@ -54,7 +54,7 @@ class Validation:
         batches = cut(*lengths, order[longest <= limit], settings.data.batch_tokens)
         torch.manual_seed(0)
         end = torch.ones((), dtype=torch.float64, device=ranks.device)
-        at_end = Progress(end, 1.0, system.phase(1.0, 1.0))
+        at_end = Progress(end, end, system.phase(1.0, 1.0))
         sums = torch.zeros(len(SHOWN), 2, dtype=torch.float64, device=ranks.device)
         for indices in batches[ranks.rank :: ranks.world_size]:
             batch = collate(self.corpus, indices).to(ranks.device)
