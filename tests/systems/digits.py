@@ -11,7 +11,7 @@ from oaxe.support.config import build as build_options
 from oaxe.systems import Progress, System, build, find
 from oaxe.text.symbols import EOS
 
-SIZE = Size(dim=64, ffn=256, heads=4, encoder_layers=2, decoder_layers=2)
+SIZE = Size(dim=64, ffn=256, heads=4, encoder_layers=1, decoder_layers=1)
 ARCHITECTURE = {"vocab_size": 17, **SIZE, "max_length": 8, "dropout": 0.0}
 RATE = 2e-3
 
@@ -25,9 +25,12 @@ def digit_strings(n: int) -> tuple[Tensor, Tensor, list[list[int]]]:
     return source, target, [s.flip(0).tolist() for s in strings]
 
 
-def learn(name: str, *, steps: int, start: System | None = None, **options: Any) -> System:
+def learn(
+    name: str, *, steps: int, layers: int = 1, start: System | None = None, **options: Any
+) -> System:
     """A system trained on the mean loss of a word, with warm-up and decay."""
-    model = build(name, ARCHITECTURE, build_options(find(name).Options, options))
+    architecture = ARCHITECTURE | {"encoder_layers": layers, "decoder_layers": layers}
+    model = build(name, architecture, build_options(find(name).Options, options))
     if start is not None:
         model.load_state_dict(model.weights_from(start))
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
