@@ -225,7 +225,7 @@ def test_other_settings_are_refused(data: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         train_small(other)
     assert "optim.lr: 0.003 there, 0.0001 here" in str(caught.value)
-    assert "model.norm: 'post' there, 'pre' here" in str(caught.value)
+    assert "model.norm: post there, pre here" in str(caught.value)
     assert "steps" not in str(caught.value)
     assert (tmp_path / "run/config.yaml").read_text() == before
 
@@ -409,6 +409,14 @@ def test_validation_does_not_count_as_training_time(
     settings = settings_of(data, tmp_path / "run", train__steps=6, validation__every=2)
     result, _ = train_small(settings)
     assert result["seconds"] < 1
+
+
+def test_more_epochs_continue_a_run(data: Path, tmp_path: Path) -> None:
+    for run, all_epochs in (("whole", (2,)), ("continued", (1, 2))):
+        for epochs in all_epochs:
+            limits = {"train__steps": 0, "train__epochs": epochs}
+            train_small(settings_of(data, tmp_path / run, **limits))
+    assert same(final_tensors(tmp_path / "whole"), final_tensors(tmp_path / "continued"))
 
 
 def test_limits(data: Path, tmp_path: Path) -> None:
