@@ -179,7 +179,7 @@ def test_replayed_annealing_follows_the_epoch(
         )
         replayed[phase] += len(replays) > before
         if phase == "both":
-            index = 2 * recorded._names[phase].index("xe_weight")
+            index = 2 * recorded.statistics.names[phase].index("xe_weight")
             weight, batches = statistics[index : index + 2].tolist()
             assert (weight, batches) == (pytest.approx(t, abs=1e-5), 1)
         move_on(recorded, plain)

@@ -33,7 +33,9 @@ class Graph:
         self.of, self.given = of, given
         trainer, progress = of.differentiate.__self__, given[1]  # type: ignore[attr-defined]
         self.phase = progress.phase
-        n_statistics = len(trainer._names[self.phase])  # known since it was first computed
+        n_statistics = len(
+            trainer.statistics.names[self.phase]
+        )  # known since it was first computed
         self.out = torch.full((), torch.nan), torch.full((2 * n_statistics,), torch.nan)
         self.gradients = [parameter.grad for parameter in of.parameters]
         self.replays = 0

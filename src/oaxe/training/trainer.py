@@ -14,7 +14,6 @@ which numbers are added up.
 
 import math
 import time
-from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -48,6 +47,7 @@ from oaxe.training.interruption import AbandonedError, Interruption
 from oaxe.training.log import RunLog
 from oaxe.training.ranks import Ranks
 from oaxe.training.recordings import Recordings, may_record
+from oaxe.training.running import RunningStatistics
 from oaxe.training.schedule import learning_rate
 from oaxe.training.settings import Settings
 from oaxe.training.validation import Validation
@@ -81,11 +81,7 @@ class Trainer:
             weight_decay=optim.weight_decay,
             fused=ranks.device.type == "cuda",
         )
-        # Statistics since the last line of the log, by phase: their names, and sums and numbers
-        # one after the other.
-        self._names: dict[Hashable, list[str]] = {}
-        self._sums: dict[Hashable, Tensor] = {}
-        self._carried: dict[str, tuple[float, float]] = {}  # from before the run was resumed
+        self.statistics = RunningStatistics(ranks)
         self._resume()
         self._saved_step = self.position.step
         transformer = system.transformer
@@ -236,8 +232,7 @@ class Trainer:
                 sums = stats.double() if sums is None else sums + stats
                 total += loss
         assert sums is not None
-        before = self._sums.get(progress.phase)
-        self._sums[progress.phase] = sums if before is None else before + sums
+        self.statistics.add(progress.phase, sums)
         self._unchecked.append((step, indices_of(update), total))
         optim = settings.optim
         last = self._last_update(update.n_updates) if optim.decay == "linear" else None
@@ -258,9 +253,7 @@ class Trainer:
         if "loss" not in statistics:
             raise UserError(f'the system {self.system.name} reports no statistic "loss"')
         (loss * scale).backward()
-        self._names[progress.phase] = list(statistics)
-        numbers = [number.detach().float() for pair in statistics.values() for number in pair]
-        return loss.detach(), torch.stack(numbers)
+        return loss.detach(), self.statistics.stack(progress.phase, statistics)
 
     def example(self, batch: Batch) -> Example:
         return self.system.example(batch.source, batch.target)
@@ -337,8 +330,10 @@ class Trainer:
         return ""
 
     def _log_training(self, log: RunLog | None, epoch: float, lr: float) -> None:
-        means = {n: total / max(number, 1) for n, (total, number) in self._statistics().items()}
-        self._sums, self._carried = {}, {}
+        means = {
+            n: total / max(number, 1) for n, (total, number) in self.statistics.totals().items()
+        }
+        self.statistics.clear()
         elapsed = self.position.seconds - self.position.logged_seconds
         self.position.logged_seconds = self.position.seconds
         tokens, self.position.tokens = self.position.tokens, 0
@@ -353,16 +348,6 @@ class Trainer:
             }
             log.write(entry | means)
             self._advise(means)
-
-    def _statistics(self) -> dict[str, tuple[float, float]]:
-        """Sum and number of each statistic since the last line of the log, over all ranks."""
-        found = dict(self._carried)
-        for phase, sums in self._sums.items():
-            values = iter(self.ranks.add_up(sums.clone()).tolist())  # device sync
-            for name, total, number in zip(self._names[phase], values, values, strict=True):
-                before = found.get(name, (0.0, 0.0))
-                found[name] = before[0] + total, before[1] + number
-        return found
 
     def _advise(self, means: dict[str, float]) -> None:
         """Pass on what the system has to say about this run, each sentence once."""
@@ -403,7 +388,7 @@ class Trainer:
     def _save(self) -> None:
         position, folder = self.position, self.folder / CHECKPOINTS
         if position.step != self._saved_step:
-            position.statistics = self._statistics()
+            position.statistics = self.statistics.totals()
             self._saved_step = position.step
             if self.ranks.is_first:
                 tensors = {
@@ -435,7 +420,7 @@ class Trainer:
         self.system.load_state_dict(tensors["model"])
         load_optimizer(self.optimizer, tensors["optimizer"])
         self.position = Position(**state)
-        self._carried = self.position.statistics
+        self.statistics.carried = self.position.statistics
         if self.ranks.is_first:
             self.console.print(f"resumed from {path}")
 
