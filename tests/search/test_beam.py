@@ -61,7 +61,7 @@ def naive_beam(
         for total, words in options[:beam]:
             if words[-1] == EOS:
                 score = total / len(words) ** penalty
-                finished.append(Hypothesis(words[:-1], score, len(words) - 1))
+                finished.append(Hypothesis(words[:-1], score, len(words) - 1, total))
         if len(finished) >= beam:
             break
         alive = [option for option in options if option[1][-1] != EOS][:beam]
@@ -74,6 +74,8 @@ def assert_same(ours: list[list[Hypothesis]], expected: list[list[Hypothesis]]) 
         assert [h.tokens for h in a] == [h.tokens for h in b]
         assert [h.length for h in a] == [h.length for h in b]
         assert [h.score for h in a] == pytest.approx([h.score for h in b], abs=1e-4)
+        sums = [h.log_probability for h in b]
+        assert [h.log_probability for h in a] == pytest.approx(sums, abs=1e-3)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

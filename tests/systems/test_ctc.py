@@ -70,6 +70,24 @@ def test_a_blank_keeps_equal_words_apart(
     assert found[0].tokens == expected
 
 
+def test_targets_that_do_not_fit_are_counted_and_warned_of() -> None:
+    """A word needs a position, and equal neighbours a blank between them."""
+    model = micro("ctc", options={"upsample": 1})
+    source = random_batch(4, 4, 4, 3)  # EOS is among them
+    target = torch.tensor([[7, 8, 9, 10], [7, 7, 9, 9], [7, 7, 8, PAD], [7, 8, 9, 10]])
+    _, statistics = model(model.example(source, target), progress_of(model))
+    assert [number.item() for number in statistics["impossible"]] == [2, 4]
+    losses = []
+    for row in range(4):
+        words = target[row : row + 1]
+        alone = source[row : row + 1, : int((source[row] != PAD).sum())]
+        losses.append(model(model.example(alone, words[words != PAD][None]), progress_of(model))[0])
+    assert [loss.item() > 0 for loss in losses] == [True, False, True, False]  # they teach nothing
+    assert "raise ctc.upsample" in model.advice({"impossible": 0.03}, from_scratch=True)
+    assert not model.advice({"impossible": 0.01}, from_scratch=True)
+    assert not model.advice({}, from_scratch=True)
+
+
 def test_starts_from_an_autoregressive_model_but_keeps_its_own_target_positions() -> None:
     model, teacher = micro("ctc"), micro("transformer")
     own, theirs = model.state_dict(), teacher.state_dict()

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 from oaxe.decoding.translator import Translator
 from oaxe.model.transformer import SIZES
 from oaxe.support.errors import UserError
-from oaxe.training.run import load_translator
+from oaxe.training.run import load_translator, train
 from oaxe.training.settings import Settings, load_settings
 from tests.runs import SMALL, final_tensors, metrics, same, settings_of, train_small
 from tests.systems.conftest import forget_modules
@@ -108,6 +109,41 @@ def test_starts_from_a_model_of_its_own_system(
     train_small(settings_of(data, Path("other"), model__system="transformer", train__steps=1))
     with pytest.raises(UserError, match=r"model.system: transformer there, my_system here"):
         train_small(settings(data, "third", train__init_from="other"))
+
+
+def test_another_system_starts_from_it_where_it_is_named(
+    module: str, data: Path, current_folder: Path
+) -> None:
+    """Its model has the weights of a CMLM, by name and shape."""
+    train_small(settings(data, "first", train__steps=1))
+    forget(current_folder)
+    frozen = {"optim__lr": 0.0, "optim__warmup": 0, "train__steps": 1}
+    second = settings_of(data, Path("second"), train__init_from="first", **frozen)
+    with pytest.raises(UserError, match=f"'{module}' is not part of oaxe"):
+        train_small(second)
+    assert not MARKER.exists()
+    train(second, Console(quiet=True), systems=[module])
+    first, own = (
+        Translator.from_pretrained(run, systems=[module]).system.state_dict()
+        for run in ("first", "second")
+    )
+    assert same(first, own)
+
+
+def test_a_name_that_another_section_has_is_refused(data: Path, current_folder: Path) -> None:
+    (current_folder / "my_package").mkdir()
+    shutil.copy(EXAMPLE / "bag_of_words.py", "my_package/train.py")
+    with pytest.raises(UserError, match="called train, which has another meaning; rename the mod"):
+        settings(data, model__system="my_package.train")
+
+
+def test_a_step_without_a_statistic_of_the_loss_is_refused(
+    module: str, data: Path, current_folder: Path
+) -> None:
+    path = current_folder / "my_system.py"
+    path.write_text(path.read_text().replace('"loss": (words', '"words": (words'))
+    with pytest.raises(UserError, match='the system my_system reports no statistic "loss"'):
+        train_small(settings(data))
 
 
 def test_its_options_are_checked_as_strictly(module: str, data: Path) -> None:

@@ -172,7 +172,8 @@ def test_initial_weights_come_from_the_random_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"), [("cmlmm", "cmlm"), ("Transformer", "transformer"), ("gan", "")]
+    ("name", "nearest"),
+    [("cmlmm", "cmlm"), ("Transformer", "transformer"), ("gan", ""), ("../cmlm", "cmlm"), ("", "")],
 )
 def test_an_unknown_system_is_an_error_with_the_nearest_name(name: str, nearest: str) -> None:
     with pytest.raises(UserError) as error:

@@ -411,6 +411,14 @@ def test_validation_does_not_count_as_training_time(
     assert result["seconds"] < 1
 
 
+def test_more_epochs_continue_a_run(data: Path, tmp_path: Path) -> None:
+    for run, all_epochs in (("whole", (2,)), ("continued", (1, 2))):
+        for epochs in all_epochs:
+            limits = {"train__steps": 0, "train__epochs": epochs}
+            train_small(settings_of(data, tmp_path / run, **limits))
+    assert same(final_tensors(tmp_path / "whole"), final_tensors(tmp_path / "continued"))
+
+
 def test_limits(data: Path, tmp_path: Path) -> None:
     epochs = settings_of(
         data, tmp_path / "epochs", train__steps=0, train__epochs=2, validation__every=0
