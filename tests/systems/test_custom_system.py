@@ -171,13 +171,6 @@ def test_the_last_line_names_the_module(module: str, data: Path) -> None:
     assert printed.rstrip().endswith(f"--system {module}")
 
 
-def test_rejects_a_module_called_like_a_section(current_folder: Path, data: Path) -> None:
-    (current_folder / "my_package").mkdir()
-    shutil.copy(EXAMPLE / "bag_of_words.py", current_folder / "my_package/model.py")
-    with pytest.raises(UserError, match=r"section called model.*rename the module"):
-        settings(data, model__system="my_package.model")
-
-
 @pytest.mark.parametrize("name", ["", ".hidden", "not a module"])
 def test_rejects_names_that_are_no_modules(name: str, data: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no system"):

@@ -449,11 +449,3 @@ def test_patience(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert result["bleu"] == 3.0
     assert result["model"] == "best checkpoint, step 4"  # the first of two equals
     assert train_small(settings)[0]["step"] == 8
-
-
-def test_a_run_by_epochs_goes_on_with_more_of_them(data: Path, tmp_path: Path) -> None:
-    epochs = {"train__steps": 0, "validation__every": 0}
-    train_small(settings_of(data, tmp_path / "longer", train__epochs=1, **epochs))
-    train_small(settings_of(data, tmp_path / "longer", train__epochs=2, **epochs))
-    train_small(settings_of(data, tmp_path / "whole", train__epochs=2, **epochs))
-    assert same(final_tensors(tmp_path / "longer"), final_tensors(tmp_path / "whole"))
