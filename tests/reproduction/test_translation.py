@@ -293,7 +293,8 @@ def jobs_of(out: Path, sets: Path, *names: str) -> set[str]:
 def test_plans_only_what_is_needed(everything: Path, sets: Path, tmp_path: Path) -> None:
     assert jobs_of(everything, sets, *TABLES) == set()
     results, text = Path(DATASET) / "tiny/results", Path(DATASET) / "tiny/teacher-text"
-    nats = {"cmlm-seed-1", "xe-seed-1", "axe-seed-1", "oaxe-seed-1"}
+    names = "cmlm", "glat", "ctc", "xe", "axe", "oaxe"
+    nats = {f"{name}-seed-1" for name in names}
     made = {"data", "distilled-data", "teacher-text"}
     assert jobs_of(tmp_path, sets, "main") == nats | made | {"teacher-seed-1"}
     assert jobs_of(tmp_path, sets, "raw") == {f"{n[:-7]}-raw-seed-1" for n in nats} | {"data"}
@@ -440,19 +441,19 @@ def test_new_system_takes_two_entries(
     everything: Path, sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One in the experiments and one in a table: trained, tested and shown."""
-    monkeypatch.setitem(EXPERIMENTS, "ctc", Experiment("CTC", "whole", system="ctc"))
+    monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("Mine", "whole", system="ctc"))
     main = TABLES["main"]
     monkeypatch.setitem(
-        TABLES, "main", replace(main, rows=(*main.rows, *rows("ctc", baseline="cmlm")))
+        TABLES, "main", replace(main, rows=(*main.rows, *rows("mine", baseline="cmlm")))
     )
     shutil.copytree(everything / DATASET, tmp_path / DATASET)
     study = study_of(tmp_path, sets)
-    assert {*plan(study, ["main"], 1, 1).jobs} == {f"{DATASET}/tiny/ctc-seed-1"}
-    train_and_test(study, "ctc", 1, 1, Console(file=io.StringIO()))
+    assert {*plan(study, ["main"], 1, 1).jobs} == {f"{DATASET}/tiny/mine-seed-1"}
+    train_and_test(study, "mine", 1, 1, Console(file=io.StringIO()))
     reproduce(tmp_path, sets, "main")
-    result = json.loads(study.folder.result("ctc", 1).read_text())
+    result = json.loads(study.folder.result("mine", 1).read_text())
     assert result["settings"]["model"]["system"] == "ctc"
-    row = cells(tmp_path, "main", "CTC")
+    row = cells(tmp_path, "main", "Mine")
     assert row[f"{DATASET}: BLEU"] == f"{result['tests']['test']['bleu']['score']:.1f}"
     assert float(row[f"{DATASET}: p"]) <= 1
 

@@ -10,6 +10,7 @@ EXTRAS = {
         "filelock",
         "huggingface_hub",
         "jinja2",
+        "markupsafe",
         "rich",
         "sacrebleu",
         "safetensors",
