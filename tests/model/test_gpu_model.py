@@ -143,9 +143,9 @@ def test_gradients_no_further_off_than_plain(
         optimizer.step()
     oaxe.check_costs()
     assert sum(values[-10:]) < 0.7 * sum(values[:10])  # it learns
-    if loss == "xe":  # the gradient of OaXE jumps where a rounding chooses another order
-        ours, theirs = (sum(column) / len(errors) for column in zip(*errors, strict=True))
-        assert ours <= 1.2 * theirs + 1e-3, errors
+    # A rounding may choose another order of the words: one batch says little, their mean more.
+    ours, theirs = (sum(column) / len(errors) for column in zip(*errors, strict=True))
+    assert ours <= 1.2 * theirs + 1e-3, errors
 
 
 @pytest.mark.parametrize("compiled", [False, True])
