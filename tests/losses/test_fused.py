@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import oaxe
-from oaxe.losses import linear_softmax
+from oaxe.losses import NotFiniteError, linear_softmax
 from oaxe.losses.arguments import not_negative
 
 VOCAB, DIM, BLANK = 11, 6, 10
@@ -403,3 +403,32 @@ def test_trains_like_the_plain_loss() -> None:
         curves.append(curve)
     assert curves[0][-1] < 0.6 * curves[0][0]
     assert curves[1] == pytest.approx(curves[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize(("ours", "plain", "options"), PAIRS)
+def test_a_capacity_changes_nothing_but_the_work(
+    ours: Loss, plain: Loss, options: dict[str, Any], reduction: str
+) -> None:
+    torch.manual_seed(5)
+    inputs, target = example(torch.float64)
+    mask = target != -100
+    if "blank" in options:
+        options = options | {"logit_mask": mask}
+    logits = F.linear(*inputs)
+    expected = plain(logits, target, reduction=reduction, **options)
+    wanted = torch.autograd.grad(expected.sum(), inputs)
+    taking_part = int(mask.sum())
+    for capacity in (taking_part, taking_part + 1, 40):
+        found = linear(ours, inputs, target, reduction=reduction, capacity=capacity, **options)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(torch.autograd.grad(found.sum(), inputs), wanted)
+    try:
+        too_small = linear(
+            ours, inputs, target, reduction=reduction, capacity=taking_part - 1, **options
+        )
+    except NotFiniteError:  # OaXE matches on the log-sum-exp if there are class weights
+        assert ours is oaxe.linear_oaxe_loss
+        assert "weight" in options
+    else:
+        assert too_small.sum().isnan()

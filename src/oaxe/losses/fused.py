@@ -8,6 +8,10 @@ Arguments are named as in ``F.linear_cross_entropy`` (torch 2.13): ``input (batc
 vocab)``; ``weight (vocab,)`` holds class weights. The other arguments and the results are those of
 the losses on logits. Under autocast the layer is cast as in F.linear. There is no second
 derivative.
+
+``capacity`` is the most positions of the batch that take part, if that is known: no others are
+multiplied with the vocabulary, and without it all are. It pays where much is padding. If more take
+part after all, the loss is NaN.
 """
 
 from typing import Literal, Unpack, overload
@@ -78,6 +82,7 @@ def linear_xe_loss(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     reduction: Reduction = "mean",
+    capacity: int | None = None,
 ) -> Tensor:
     """:func:`xe_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those logits.
 
@@ -90,7 +95,7 @@ def linear_xe_loss(
     logits = shape_of_logits(layer)
     targets = check_targets(logits, target, ignore_index, same_length=True)
     weight = check_class_weights(weight, logits)
-    loss, _ = _cross_entropy(layer, targets, weight, label_smoothing, 0.0, reduction)
+    loss, _ = _cross_entropy(layer, targets, weight, label_smoothing, 0.0, reduction, capacity)
     return loss
 
 
@@ -101,6 +106,7 @@ def linear_oaxe_loss(
     target: Tensor,
     *,
     linear_bias: Tensor | None = None,
+    capacity: int | None = None,
     return_order: Literal[False] = False,
     **options: Unpack[OaXEOptions],
 ) -> Tensor: ...
@@ -113,6 +119,7 @@ def linear_oaxe_loss(
     target: Tensor,
     *,
     linear_bias: Tensor | None = None,
+    capacity: int | None = None,
     return_order: Literal[True],
     **options: Unpack[OaXEOptions],
 ) -> tuple[Tensor, Order]: ...
@@ -129,6 +136,7 @@ def linear_oaxe_loss(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     reduction: Reduction = "mean",
+    capacity: int | None = None,
     return_order: bool = False,
 ) -> Tensor | tuple[Tensor, Order]:
     """:func:`oaxe_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those logits.
@@ -148,10 +156,11 @@ def linear_oaxe_loss(
     targets = check_targets(logits, target, ignore_index, same_length=True)
     weight = check_class_weights(weight, logits)
     with torch.no_grad():
-        normalizer = None if weight is None else layer_logsumexp(layer)
+        normalizer = None if weight is None else layer_logsumexp(layer, targets.mask, capacity)
         positions = match(sentence_scores(layer, targets.words), targets, weight, normalizer)
+    targets = reordered(targets, positions)
     loss, truncated = _cross_entropy(
-        layer, reordered(targets, positions), weight, label_smoothing, truncation, reduction
+        layer, targets, weight, label_smoothing, truncation, reduction, capacity
     )
     if not return_order:
         return loss
@@ -169,6 +178,7 @@ def linear_axe_loss(
     logit_mask: Tensor | None = None,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
+    capacity: int | None = None,
 ) -> Tensor:
     """:func:`axe_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those logits.
 
@@ -184,7 +194,7 @@ def linear_axe_loss(
     if input.shape[1] == 0:
         return reduce(at_least_float32(layer.hidden).sum(dim=(1, 2)), targets, reduction)
     scores = sentence_scores(layer, tokens)
-    costs = not_negative(layer_logsumexp(layer).unsqueeze(2) - scores)
+    costs = not_negative(layer_logsumexp(layer, mask, capacity).unsqueeze(2) - scores)
     losses = aligned_losses(split_costs(costs, targets, mask), delta)
     return reduce(losses, targets, reduction)
 
@@ -217,13 +227,14 @@ def _cross_entropy(
     label_smoothing: float,
     truncation: float,
     reduction: Reduction,
+    capacity: int | None,
 ) -> tuple[Tensor, Tensor]:
     """The reduced loss, and which words were truncated, ``(batch, length)`` bool."""
     check_label_smoothing(label_smoothing)
     dtype = torch.promote_types(layer.hidden.dtype, torch.float32)
     options = label_smoothing, least_probability(truncation, dtype)
     of_tokens = _token_losses if reduction == "none" else layer_cross_entropy
-    losses, kept = of_tokens(layer, targets, weight, *options)
+    losses, kept = of_tokens(layer, targets, weight, *options, capacity)
     return reduce(losses, targets, reduction, weight), targets.mask & ~kept
 
 
@@ -233,11 +244,12 @@ def _token_losses(
     weight: Tensor | None,
     label_smoothing: float,
     least_probability: float,
+    capacity: int | None,
 ) -> tuple[Tensor, Tensor]:
     """``(batch, length)`` losses and which words are kept; gradients are found going backward,
     because each loss may be weighted later."""
     (hidden, embedding, bias), (words, mask) = layer, targets
-    logsumexp = layer_logsumexp(layer)
+    logsumexp = layer_logsumexp(layer, mask, capacity)
     own = _dot(hidden, F.embedding(words, embedding), None if bias is None else bias[words])
     losses = logsumexp - own
     if weight is not None:

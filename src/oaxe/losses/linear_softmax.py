@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oaxe.losses.arguments import Targets, at_least_float32, check_tensors
+from oaxe.losses.rows import rows_of
 
 CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**29}  # of logits at a time
 
@@ -62,10 +63,21 @@ def as_linear_would(input: Tensor, linear_weight: Tensor, linear_bias: Tensor | 
     return Layer(input, linear_weight, None if linear_bias is None else linear_bias.to(input.dtype))
 
 
-def layer_logsumexp(layer: Layer) -> Tensor:
-    """``(...)``, in float32 or better, of the layer's logits ``(..., vocab)``."""
+def layer_logsumexp(
+    layer: Layer, mask: Tensor | None = None, capacity: int | None = None
+) -> Tensor:
+    """``(...)``, in float32 or better, of the layer's logits ``(..., vocab)``.
+
+    With a capacity only where ``mask (...)`` is True, see :func:`layer_cross_entropy`; 0 elsewhere.
+    """
     hidden, embedding, bias = layer
-    result: Tensor = _logsumexp(hidden.reshape(-1, hidden.shape[-1]), embedding, bias)
+    rows = hidden.reshape(-1, hidden.shape[-1])
+    if mask is None or capacity is None:
+        result: Tensor = _logsumexp(rows, embedding, bias)
+    else:
+        taken = rows_of(mask.flatten(), capacity)
+        result = taken.put(_logsumexp(taken.take(rows), embedding, bias))
+        result = result + _nan_if(taken.too_many, result)
     return result.view(hidden.shape[:-1])
 
 
@@ -119,6 +131,7 @@ def layer_cross_entropy(
     weight: Tensor | None,
     label_smoothing: float,
     least_probability: float,
+    capacity: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The differentiable sum of all losses, and the words that are in it, ``(batch, length)`` bool.
 
@@ -128,23 +141,28 @@ def layer_cross_entropy(
         weight: ``(vocab,)`` class weights, in float32 or better.
         label_smoothing: weight of the uniform distribution.
         least_probability: a word that is not above it contributes nothing; negative for all.
+        capacity: the most words that take part; others are then not computed. The sum is NaN if
+            there are more.
     """
     hidden, embedding, bias = layer
     differentiate = torch.is_grad_enabled() and any(
         x is not None and x.requires_grad for x in layer
     )
-    total, kept, *_ = _cross_entropy(
-        hidden.reshape(-1, hidden.shape[-1]),
-        embedding,
-        bias,
-        targets.words.flatten(),
-        targets.mask.flatten(),
-        weight,
-        label_smoothing,
-        least_probability,
-        differentiate,
-    )
+    states = hidden.reshape(-1, hidden.shape[-1])
+    words, mask = (x.flatten() for x in targets)
+    taken = None if capacity is None else rows_of(mask, capacity)
+    if taken is not None:
+        states, words, mask = taken.take(states), taken.take(words), taken.real
+    options = weight, label_smoothing, least_probability, differentiate
+    total, kept, *_ = _cross_entropy(states, embedding, bias, words, mask, *options)
+    if taken is not None:
+        total, kept = total + _nan_if(taken.too_many, total), taken.put(kept)
     return total, kept.view(targets.mask.shape)
+
+
+def _nan_if(wrong: Tensor, like: Tensor) -> Tensor:
+    """NaN or 0, without dimensions."""
+    return torch.where(wrong, like.new_full((), torch.nan), like.new_zeros(()))
 
 
 @torch.library.custom_op("oaxe::linear_cross_entropy", mutates_args=())

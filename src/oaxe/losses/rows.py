@@ -1,0 +1,72 @@
+"""Rows that take part, moved together: what is padding is then not computed.
+
+Sizes are fixed beforehand and nothing waits for the device, so that a CUDA graph can hold it.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Rows(NamedTuple):
+    """Which of n rows lie where in a smaller tensor of ``capacity`` rows, and back."""
+
+    index: Tensor  # (capacity,) int64: the row that is here; n where there is none
+    slot: Tensor  # (n,) int64: where a row is; capacity if it takes no part
+    too_many: Tensor  # () bool: more rows take part than fit
+
+    @property
+    def real(self) -> Tensor:
+        """``(capacity,)`` bool"""
+        return self.index < len(self.slot)
+
+    def take(self, x: Tensor) -> Tensor:
+        """``(n, ...)`` to ``(capacity, ...)``, zeros behind the last; differentiable."""
+        out: Tensor = _Move.apply(x, self.index, self.slot)
+        return out
+
+    def put(self, x: Tensor) -> Tensor:
+        """``(capacity, ...)`` to ``(n, ...)``, zeros for rows that take no part; differentiable."""
+        out: Tensor = _Move.apply(x, self.slot, self.index)
+        return out
+
+
+def rows_of(mask: Tensor, capacity: int) -> Rows:
+    """Those that are True in ``mask (n,)``, in their order.
+
+    Example:
+        >>> rows = rows_of(torch.tensor([False, True, True, False]), capacity=3)
+        >>> rows.take(torch.tensor([5.0, 6.0, 7.0, 8.0]))
+        tensor([6., 7., 0.])
+        >>> rows.put(torch.tensor([1.0, 2.0, 3.0]))
+        tensor([0., 1., 2., 0.])
+    """
+    count = mask.cumsum(0)
+    slot = torch.where(mask, count - 1, capacity).clamp(max=capacity)
+    row = torch.arange(len(mask), device=mask.device)
+    # All that has no place goes to one more, which is cut off.
+    index = row.new_full((capacity + 1,), len(mask)).scatter_(0, slot, row)[:capacity]
+    return Rows(index, slot, count[-1:].sum() > capacity)
+
+
+class _Move(torch.autograd.Function):
+    """Rows go one to one, so the gradient goes back as it came: nothing is added up."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, there: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(there, back)
+        return _gathered(x, there)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:  # type: ignore[override]
+        there, back = ctx.saved_tensors
+        moved: Tensor = _Move.apply(gradient, back, there)
+        return moved, None, None
+
+
+def _gathered(x: Tensor, index: Tensor) -> Tensor:
+    """Rows at ``index``; zeros where it is one behind the last."""
+    padded = F.pad(x, (0, 0) * (x.dim() - 1) + (0, 1))
+    return padded.index_select(0, index)
