@@ -3,8 +3,12 @@
 An update is what the optimiser steps on: a fixed number of target tokens over all ranks. It is cut
 into micro-batches that fit into memory. The seed and the epoch alone decide which sentences form an
 update; the number of ranks changes only the cuts.
+
+Padded batches hold sentences of similar lengths. Packed ones hold sentences of all lengths, and are
+all alike: a model that leaves out the padding computes one shape, and nothing for no word.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,14 +26,24 @@ from oaxe.text.corpus import Corpus, Sentences
 from oaxe.text.symbols import EOS, PAD
 
 Indices = NDArray[np.int64]
+ROUNDED = 256  # room is a multiple: the same in all epochs, and whole tiles of matrix products
+OVERFULL = 1.1  # a packed batch may have so many times max_tokens rather than be cut in two
+
+
+class Room(NamedTuple):
+    """The most tokens of a packed batch; its rows may have more places than that."""
+
+    source: int  # with EOS
+    target: int
 
 
 @dataclass(frozen=True)
 class Batch:
     source: Tensor  # (batch, source_len) int64, EOS after each sentence, then PAD
     target: Tensor  # (batch, target_len) int64, tokens only, then PAD
-    indices: Tensor  # (batch,) positions in the corpus
+    indices: Tensor  # (sentences,) positions in the corpus; a packed batch may have empty rows
     n_target_tokens: int  # without padding
+    room: Room | None = None  # of a packed batch
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
         return self._with(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -39,7 +53,7 @@ class Batch:
 
     def _with(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         source, target, indices = map(change, (self.source, self.target, self.indices))
-        return Batch(source, target, indices, self.n_target_tokens)
+        return Batch(source, target, indices, self.n_target_tokens, self.room)
 
 
 class Update(NamedTuple):
@@ -50,15 +64,31 @@ class Update(NamedTuple):
     n_target_tokens: int  # of the update over all ranks
 
 
-def collate(corpus: Corpus, indices: Indices) -> Batch:
-    """The sentences at ``indices`` as padded tensors."""
+class Shape(NamedTuple):
+    """What all packed batches of an epoch have in common."""
+
+    rows: int
+    source: int  # places of a row
+    target: int
+    room: Room
+
+
+def collate(corpus: Corpus, indices: Indices, shape: Shape | None = None) -> Batch:
+    """The sentences at ``indices`` as padded tensors, as small as they can be or of a shape."""
     source = pad(corpus.sources, indices, extra=1)
     source[np.arange(len(indices)), corpus.source_lengths[indices]] = EOS
+    target = pad(corpus.targets, indices)
+    if shape is not None:
+        source, target = (
+            np.pad(ids, [(0, shape.rows - len(ids)), (0, places - ids.shape[1])])  # PAD is 0
+            for ids, places in ((source, shape.source), (target, shape.target))
+        )
     return Batch(
         source=torch.from_numpy(source),
-        target=torch.from_numpy(pad(corpus.targets, indices)),
+        target=torch.from_numpy(target),
         indices=torch.from_numpy(np.ascontiguousarray(indices)),
         n_target_tokens=int(corpus.target_lengths[indices].sum()),
+        room=None if shape is None else shape.room,
     )
 
 
@@ -134,18 +164,11 @@ def plan_epoch(
             whatever ``update_tokens`` is. That costs padding, and helps where an update has few
             micro-batches and what is learned depends on the length.
     """
-    if min(max_tokens, update_tokens, world_size) < 1:
-        raise UserError(
-            "max_tokens, update_tokens and world_size must be 1 or more; "
-            f"got {max_tokens}, {update_tokens} and {world_size}"
-        )
+    _check_limits(max_tokens, update_tokens, world_size)
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(source_lengths))
-    # by target, then by source length
-    for lengths in () if mix_lengths else (source_lengths, target_lengths):
-        # Stable on 16 bits is a radix sort: 20 million pairs are planned in 6 s, not 11.
-        keys = np.minimum(lengths[order], 65_535).astype(np.uint16)
-        order = order[np.argsort(keys, kind="stable")]
+    if not mix_lengths:
+        order = _by_length(order, source_lengths, target_lengths)
     at_most = None if mix_lengths else update_tokens
     batches = cut(source_lengths, target_lengths, order, max_tokens, at_most)
     batches = [batches[i] for i in rng.permutation(len(batches))]
@@ -168,6 +191,82 @@ def share(batches: list[Indices], world_size: int) -> list[Indices]:
     return batches
 
 
+def plan_packed(
+    source_lengths: NDArray[Any],
+    target_lengths: NDArray[Any],
+    *,
+    max_tokens: int,
+    update_tokens: int,
+    seed: int,
+    epoch: int,
+    world_size: int = 1,
+) -> list[list[Indices]]:
+    """The same for packed micro-batches, each a sample of the whole corpus.
+
+    In the order of their lengths, sentences are dealt out to the updates, and those of an update to
+    its micro-batches. So all of these have the same number of sentences, but for one, and about the
+    same number of tokens; of the target they differ by no more than the longest sentence has.
+
+    Args:
+        max_tokens: of each side of a micro-batch, about; there is no padding.
+        Others: as for :func:`plan_epoch`.
+    """
+    _check_limits(max_tokens, update_tokens, world_size)
+    if not len(source_lengths):
+        return []
+    rng = np.random.default_rng([seed, epoch])
+    order = _by_length(rng.permutation(len(source_lengths)), source_lengths, target_lengths)
+    n_updates = max(1, round(int(target_lengths.sum()) / update_tokens))
+    updates = _deal(order, min(n_updates, len(order)), rng)
+    tokens = max(int((source_lengths + 1).sum()), int(target_lengths.sum())) / len(updates)
+    n_batches = world_size * math.ceil(tokens / (OVERFULL * max_tokens * world_size))
+    return [[b for b in _deal(update, n_batches, rng) if len(b)] for update in updates]
+
+
+def shape_of(
+    plan: list[list[Indices]], source_lengths: NDArray[Any], target_lengths: NDArray[Any]
+) -> Shape:
+    """One that all micro-batches of a packed plan fit into."""
+    batches = [batch for update in plan for batch in update]
+    most = (
+        max(int(lengths[batch].sum()) for batch in batches)
+        for lengths in (source_lengths + 1, target_lengths)
+    )
+    return Shape(
+        rows=max(map(len, batches)),
+        source=int(source_lengths.max()) + 1,
+        target=max(int(target_lengths.max()), 1),
+        room=Room(*(math.ceil(tokens / ROUNDED) * ROUNDED for tokens in most)),
+    )
+
+
+def _deal(order: Indices, hands: int, rng: np.random.Generator) -> list[Indices]:
+    """As cards: one to each of the hands in random order, then again, until there are none."""
+    rounds = np.full(math.ceil(len(order) / hands) * hands, -1)
+    rounds[: len(order)] = order
+    dealt = rng.permuted(rounds.reshape(-1, hands), axis=1)
+    return [hand[hand >= 0] for hand in np.ascontiguousarray(dealt.T)]
+
+
+def _by_length(
+    order: Indices, source_lengths: NDArray[Any], target_lengths: NDArray[Any]
+) -> Indices:
+    """Sorted by target, then by source length."""
+    for lengths in (source_lengths, target_lengths):
+        # Stable on 16 bits is a radix sort: 20 million pairs are planned in 6 s, not 11.
+        keys = np.minimum(lengths[order], 65_535).astype(np.uint16)
+        order = order[np.argsort(keys, kind="stable")]
+    return order
+
+
+def _check_limits(max_tokens: int, update_tokens: int, world_size: int) -> None:
+    if min(max_tokens, update_tokens, world_size) < 1:
+        raise UserError(
+            "max_tokens, update_tokens and world_size must be 1 or more; "
+            f"got {max_tokens}, {update_tokens} and {world_size}"
+        )
+
+
 class UpdateLoader:
     """Updates without end, epoch after epoch, collated ahead by a thread.
 
@@ -177,6 +276,7 @@ class UpdateLoader:
     Args:
         device: where the batches go; for CUDA through pinned memory, without waiting.
         prefetch: updates that are kept ready.
+        packed: whether the batches are to be computed without their padding.
         Others: as for :func:`plan_epoch`.
     """
 
@@ -193,6 +293,7 @@ class UpdateLoader:
         start_epoch: int = 0,
         start_update: int = 0,
         mix_lengths: bool = False,
+        packed: bool = False,
         prefetch: int = 2,
     ) -> None:
         if not 0 <= rank < world_size:
@@ -200,15 +301,15 @@ class UpdateLoader:
         if len(corpus) == 0:
             raise UserError("the corpus is empty: there is nothing to iterate over")
         self._corpus = corpus
-        self._plan = partial(
-            plan_epoch,
-            corpus.source_lengths,
-            corpus.target_lengths,
+        self._lengths = corpus.source_lengths, corpus.target_lengths
+        self._packed = packed
+        self._plan: Callable[..., list[list[Indices]]] = partial(
+            plan_packed if packed else partial(plan_epoch, mix_lengths=mix_lengths),
+            *self._lengths,
             max_tokens=max_tokens,
             update_tokens=update_tokens,
             seed=seed,
             world_size=world_size,
-            mix_lengths=mix_lengths,
         )
         self._rank, self._world_size = rank, world_size
         self._device = torch.device(device)
@@ -257,10 +358,11 @@ class UpdateLoader:
             plan = self._plan(epoch=epoch)
             if first > len(plan):
                 raise UserError(f"update {first} of epoch {epoch}: it has only {len(plan)} updates")
+            shape = shape_of(plan, *self._lengths) if self._packed else None
             for number, update in enumerate(plan[first:], first):
                 tokens = int(self._corpus.target_lengths[np.concatenate(update)].sum())
                 mine = update[self._rank :: self._world_size]
-                batches = [collate(self._corpus, indices) for indices in mine]
+                batches = [collate(self._corpus, indices, shape) for indices in mine]
                 if self._device.type == "cuda":
                     batches = [batch.pin_memory() for batch in batches]
                 yield Update(epoch, number, len(plan), batches, tokens)
