@@ -34,6 +34,7 @@ from oaxe.support.locks import locked
 from oaxe.systems import System, build, built_in
 from oaxe.text.corpus import Corpus, load_subwords
 from oaxe.text.manifest import Manifest, read_manifest
+from oaxe.training.averaging import averaged_weights
 from oaxe.training.checkpoint import (
     DamagedError,
     average_tensors,
@@ -161,7 +162,9 @@ def assemble(
         _open_folder(folder, settings, manifest)
         console.print(
             f"{system.name}, {system.n_parameters:,} parameters, {len(corpus):,} pairs, "
-            f"{ranks.world_size} x {ranks.device.type}, run {folder}",
+            f"{ranks.world_size} x {ranks.device.type}, run {folder}"
+            + f"; averages of the weights, train.ema {settings.train.ema}"
+            * bool(settings.train.ema),
             highlight=False,
         )
     translator = translator_of(settings, system)
@@ -203,7 +206,7 @@ def translator_at(checkpoint: Path, device: str, systems: Collection[str] = ()) 
     settings = load_settings(checkpoint.parent.parent / "config.yaml", trusted=systems)
     system = new_system(settings, read_manifest(Path(settings.data.folder)).vocab_size)
     try:
-        weights = load_checkpoint(checkpoint)[0]["model"]
+        weights = averaged_weights(load_checkpoint(checkpoint)[0])
     except DamagedError as error:
         raise UserError(f"{checkpoint} is damaged: {error}; take another") from None
     if problems := differences(system.state_dict(), weights):
