@@ -39,8 +39,14 @@ def test_shipped_configurations_load(name: str) -> None:
 
 @pytest.mark.parametrize("name", shipped())
 def test_shipped_configurations_start_from_one_another(name: str) -> None:
-    start = load_settings(shipped()[name]).train.init_from
-    assert start is None or start.removeprefix("runs/") in shipped()
+    settings = load_settings(shipped()[name])
+    if settings.model.system in ("transformer", "language_model"):
+        assert settings.train.init_from is None
+        return
+    assert settings.train.init_from is not None
+    start = load_settings(shipped()[settings.train.init_from.removeprefix("runs/")])
+    assert start.model.size == settings.model.size
+    assert load_settings(shipped()[name], ["train.init_from=null"]).train.init_from is None
 
 
 def test_find_by_name_and_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +113,13 @@ def test_check_reports_all_configurations(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "runs"), [("README.md", 2), ("docs/distillation.md", 6), ("docs/evaluation.md", 1)]
+    ("page", "runs"),
+    [
+        ("README.md", 3),
+        ("docs/training.md", 3),
+        ("docs/distillation.md", 6),
+        ("docs/evaluation.md", 1),
+    ],
 )
 def test_documented_commands_load(page: str, runs: int) -> None:
     """Each starts from a run that an earlier command of the same page makes."""

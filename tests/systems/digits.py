@@ -10,6 +10,7 @@ from oaxe.model.transformer import Size
 from oaxe.support.config import build as build_options
 from oaxe.systems import Progress, System, build, find
 from oaxe.text.symbols import EOS
+from oaxe.training.start import take_over
 
 SIZE = Size(dim=64, ffn=256, heads=4, encoder_layers=1, decoder_layers=1)
 ARCHITECTURE = {"vocab_size": 17, **SIZE, "max_length": 8, "dropout": 0.0}
@@ -32,7 +33,7 @@ def learn(
     architecture = ARCHITECTURE | {"encoder_layers": layers, "decoder_layers": layers}
     model = build(name, architecture, build_options(find(name).Options, options))
     if start is not None:
-        model.load_state_dict(model.weights_from(start))
+        take_over(model, start)
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     for step in range(steps):
         for group in optimizer.param_groups:

@@ -17,6 +17,7 @@ from oaxe.systems import Example, System, cmlm
 from oaxe.systems.cmlm import Decoding, Options
 from oaxe.text.symbols import BLANK, LENGTH
 from tests.models import emphasise, micro, random_batch
+from tests.runs import same
 from tests.systems.digits import exact_matches, learn
 from tests.systems.test_systems import progress_of, training_batch
 
@@ -141,26 +142,20 @@ def test_decoding_removes_blanks_after_axe_only(loss: str) -> None:
     assert [h[0].length for h in given] == [2, 5, 1]
 
 
-def test_starts_from_an_autoregressive_model_with_positions_moved_by_one() -> None:
-    model, teacher = micro(), micro("transformer")
-    own, theirs = model.state_dict(), teacher.state_dict()
-    found = model.weights_from(teacher)
-    assert found.keys() == own.keys()
+@pytest.mark.parametrize("system", ["transformer", "ctc"])
+def test_starts_from_a_model_without_length_with_positions_moved_by_one(system: str) -> None:
+    model, teacher = micro(), micro(system)
+    theirs, found = teacher.state_dict(), model.weights_from(teacher)
     positions = "transformer.source_positions.weight"  # LENGTH comes before the first word
     assert found[positions][1:].equal(theirs[positions][:-1])
-    lengths = {name for name in own if name.startswith("length.")}
-    assert lengths
-    for name, weights in found.items():
-        if name != positions:
-            assert weights.equal((own if name in lengths else theirs)[name]), name
-    model.load_state_dict(found)
+    assert found[positions][0].equal(theirs[positions][0])
+    del found[positions], theirs[positions]
+    assert same(found, theirs)
 
 
 def test_starts_from_another_cmlm_as_it_is() -> None:
     model, other = micro(options={"loss": "oaxe"}), micro()
-    found, expected = model.weights_from(other), other.state_dict()
-    assert found.keys() == expected.keys()
-    assert all(found[name].equal(expected[name]) for name in expected)
+    assert same(model.weights_from(other), other.state_dict())
 
 
 def test_advice() -> None:

@@ -11,6 +11,7 @@ from oaxe.systems import ctc
 from oaxe.systems.ctc import Decoding
 from oaxe.text.symbols import BLANK, EOS, PAD
 from tests.models import emphasise, hidden_states, micro, random_batch
+from tests.runs import same
 from tests.search.test_one_pass import naive_pass
 from tests.systems.digits import exact_matches, learn
 from tests.systems.test_systems import progress_of, training_batch
@@ -88,23 +89,19 @@ def test_targets_that_do_not_fit_are_counted_and_warned_of() -> None:
     assert not model.advice({}, from_scratch=True)
 
 
-def test_starts_from_an_autoregressive_model_but_keeps_its_own_target_positions() -> None:
+def test_starts_from_an_autoregressive_model_but_for_its_target_positions() -> None:
     model, teacher = micro("ctc"), micro("transformer")
-    own, theirs = model.state_dict(), teacher.state_dict()
-    found = model.weights_from(teacher)
-    assert found.keys() == own.keys()
-    positions = "transformer.target_positions.weight"
-    assert own[positions].shape != theirs[positions].shape
-    for name, weights in found.items():
-        assert weights.equal(own[name] if name == positions else theirs[name]), name
-    model.load_state_dict(found)
+    expected = teacher.state_dict()
+    del expected["transformer.target_positions.weight"]
+    assert same(model.weights_from(teacher), expected)
+    model, other = (micro(system, positions="both") for system in ("ctc", "cmlm"))
+    tables = {f"transformer.target_{what}.weight" for what in ("positions", "from_end")}
+    assert other.state_dict().keys() - model.weights_from(other).keys() == tables
 
 
 def test_starts_from_another_ctc_model_as_it_is() -> None:
     model, other = micro("ctc", "pre"), micro("ctc", "pre")
-    found, expected = model.weights_from(other), other.state_dict()
-    assert found.keys() == expected.keys()
-    assert all(found[name].equal(expected[name]) for name in expected)
+    assert same(model.weights_from(other), other.state_dict())
 
 
 def test_decoding_as_text() -> None:

@@ -95,7 +95,7 @@ def test_is_not_imported_unless_it_is_named(module: str, data: Path, current_fol
     assert load_translator("saved", "cpu", [module]).translate(SENTENCES) == expected
 
 
-def test_starts_from_a_model_of_its_own_system(
+def test_starts_from_its_own_system_and_from_what_fits_of_another(
     module: str, data: Path, current_folder: Path
 ) -> None:
     train_small(settings(data, "first"))
@@ -107,8 +107,13 @@ def test_starts_from_a_model_of_its_own_system(
     )
     assert same(first, second)
     train_small(settings_of(data, Path("other"), model__system="transformer", train__steps=1))
-    with pytest.raises(UserError, match=r"model.system: transformer there, my_system here"):
-        train_small(settings(data, "third", train__init_from="other"))
+    _, printed = train_small(settings(data, "third", train__init_from="other", **frozen))
+    assert "new: length.*; model.system: transformer there, my_system here" in printed
+    other, third = (
+        Translator.from_pretrained(run, systems=[module]).system.state_dict()
+        for run in ("other", "third")
+    )
+    assert all(third[name].equal(weights) for name, weights in other.items())
 
 
 def test_another_system_starts_from_it_where_it_is_named(

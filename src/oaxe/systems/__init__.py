@@ -138,7 +138,11 @@ class System(nn.Module):
         return 1
 
     def weights_from(self, other: "System") -> dict[str, Tensor]:
-        """The weights to start from, made from those of another model; strictly checked after."""
+        """The weights of another model that it may start from.
+
+        Those that fit by name and shape are taken: a system changes only what would fit, but means
+        something else there.
+        """
         return other.state_dict()
 
     @property

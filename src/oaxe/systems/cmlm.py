@@ -161,10 +161,9 @@ class Model(System):
         return decoding.length_candidates
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
-        """Those of a CMLM as they are; an autoregressive model lacks the length predictor."""
-        weights, own = other.state_dict(), self.state_dict()
-        if other.transformer.causal:
+        """Where there is no LENGTH in front of the source, its positions move by one."""
+        weights = other.state_dict()
+        if not any(isinstance(part, LengthPredictor) for part in other.modules()):
             positions = "transformer.source_positions.weight"
             weights[positions] = with_length_in_front(weights[positions])
-            weights |= {name: own[name] for name in own if name.startswith("length.")}
         return weights

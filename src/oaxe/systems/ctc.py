@@ -89,11 +89,12 @@ class Model(System):
         return hypotheses(*call(best_labels, self, source, everywhere=recorded), batch=len(source))
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
-        """Those of a CTC model as they are; any other lacks positions for its decoder."""
-        weights, own = other.state_dict(), self.state_dict()
-        if other.transformer.causal:
-            weights |= {name: own[name] for name in own if ".target_positions." in name}
-        return weights
+        """Not the positions of a decoder that counts words: here they count source subwords."""
+        weights = other.state_dict()
+        if isinstance(other, Model):
+            return weights
+        positions = (".target_positions.", ".target_from_end.")
+        return {n: weight for n, weight in weights.items() if not any(p in n for p in positions)}
 
 
 def needed_positions(target: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ from oaxe.support.locks import locked
 from oaxe.systems import System, build, built_in
 from oaxe.text.corpus import Corpus, load_subwords
 from oaxe.text.manifest import Manifest, read_manifest
+from oaxe.training.averaging import averaged_weights
 from oaxe.training.checkpoint import (
     DamagedError,
     average_tensors,
@@ -48,7 +49,7 @@ from oaxe.training.settings import (
     load_settings,
     settings_mapping,
 )
-from oaxe.training.start import start_from
+from oaxe.training.start import Start, start_from
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED, Trainer
 from oaxe.training.validation import Validation, metric_of
 
@@ -67,6 +68,7 @@ class Parts(NamedTuple):
     corpus: Corpus
     valid: Corpus
     system: System
+    start: Start | None = None  # None: random weights, or a run that goes on
 
 
 def train(settings: Settings, console: Console, systems: Collection[str] = ()) -> dict[str, Any]:
@@ -145,9 +147,10 @@ def gather(settings: Settings, ranks: Ranks, systems: Collection[str] = ()) -> P
         )
     torch.manual_seed(settings.train.seed)
     system = new_system(settings, manifest.vocab_size)
+    start = None
     if settings.train.init_from is not None and begins:
-        start_from(settings, system, manifest.languages, systems)
-    return Parts(manifest, corpus, valid, system)
+        start = start_from(settings, system, manifest.languages, systems)
+    return Parts(manifest, corpus, valid, system, start)
 
 
 def assemble(
@@ -155,15 +158,23 @@ def assemble(
 ) -> tuple[Trainer, Translator]:
     """The trainer and its model as a translator, resumed if the folder holds a checkpoint."""
     folder = Path(settings.run)
-    manifest, corpus, valid, system = parts
+    manifest, corpus, valid, system, start = parts
     system.to(ranks.device)
     if ranks.is_first:
         _open_folder(folder, settings, manifest)
         console.print(
             f"{system.name}, {system.n_parameters:,} parameters, {len(corpus):,} pairs, "
-            f"{ranks.world_size} x {ranks.device.type}, run {folder}",
+            f"{ranks.world_size} x {ranks.device.type}, run {folder}"
+            + f"; averages of the weights, train.ema {settings.train.ema}"
+            * bool(settings.train.ema),
             highlight=False,
         )
+    if ranks.is_first and start:
+        line = f"started from {settings.train.init_from}: {start}"
+        if start.is_doubtful:
+            console.print(f"warning: {line}", style="yellow", highlight=False)
+        else:
+            console.print(line, highlight=False)
     translator = translator_of(settings, system)
     metric, score = metric_of(translator)
     validation = Validation(valid, settings, ranks, score, metric)
@@ -203,7 +214,7 @@ def translator_at(checkpoint: Path, device: str, systems: Collection[str] = ()) 
     settings = load_settings(checkpoint.parent.parent / "config.yaml", trusted=systems)
     system = new_system(settings, read_manifest(Path(settings.data.folder)).vocab_size)
     try:
-        weights = load_checkpoint(checkpoint)[0]["model"]
+        weights = averaged_weights(load_checkpoint(checkpoint)[0])
     except DamagedError as error:
         raise UserError(f"{checkpoint} is damaged: {error}; take another") from None
     if problems := differences(system.state_dict(), weights):

@@ -76,6 +76,9 @@ class TrainSettings:
     epochs: int = option(0, "stop after this many epochs; 0: no limit")
     minutes: float = option(0.0, "stop after this much time, validation not counted; 0: no limit")
     init_from: str | None = option(None, "start from the weights of this run or model folder")
+    ema: float = option(
+        0.0, "decay of averages of the weights, validated in their place: 0.999; 0: off", below=1
+    )
     precision: Literal["fp32", "bf16"] = option("fp32", "bf16: autocast")
     cuda_graphs: bool = option(True, "on one GPU: record batches of a shape, and replay them")
     compile: bool = option(False, "torch.compile the model, without cuda_graphs")

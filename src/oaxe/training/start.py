@@ -1,28 +1,63 @@
-"""Training that begins with the weights of another model."""
+"""Training that begins with the weights of another model, as far as they fit."""
 
+import math
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from oaxe.decoding.saved import differences, load_folder
+from oaxe.decoding.saved import load_folder
 from oaxe.model.transformer import SIZES
-from oaxe.support.config import to_mapping
+from oaxe.support.config import changed
 from oaxe.support.errors import UserError
-from oaxe.systems import System, build, section
+from oaxe.systems import System
 from oaxe.text.corpus import load_subwords
 from oaxe.text.languages import check_direction
 from oaxe.training.settings import Settings
 
+TABLES = ("_positions.weight", "_from_end.weight")  # one row a position: they may be longer
+USE = ("norm", "heads")  # settings that change what the same weights compute
+LEAST = 0.01  # of the weights: with less it is no start
+SHOWN = 6  # groups of weights that are new
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a model has of another."""
+
+    tensors: int
+    all_tensors: int
+    share: float  # of the weights
+    new: list[str]  # whole tensors, and rows of tables; see groups
+    other_settings: list[str]
+    is_doubtful: bool  # perhaps it was not meant to be like this
+
+    def __str__(self) -> str:
+        what = f"all {self.all_tensors} tensors"
+        if self.new:
+            percent = math.floor(1000 * self.share) / 10  # 100.0 is all of them
+            more = f" and {len(self.new) - SHOWN} more" if len(self.new) > SHOWN else ""
+            what = (
+                f"{self.tensors} of {self.all_tensors} tensors, {percent} % of the weights; new: "
+                + ", ".join(self.new[:SHOWN])
+                + more
+            )
+        return "; ".join([what, *self.other_settings])
+
 
 def start_from(
     settings: Settings, system: System, languages: tuple[str, str], systems: Collection[str] = ()
-) -> None:
-    """Load the weights of ``train.init_from``, of a model of the same languages and subwords."""
+) -> Start:
+    """Take over the weights of ``train.init_from``, of a model of these languages and subwords."""
     path, data = Path(str(settings.train.init_from)), Path(settings.data.folder)
     if not path.is_dir():
-        raise UserError(f"train.init_from {path} is no folder; give one of a run or of a model")
+        raise UserError(
+            f"train.init_from {path} is no folder; train that run first, give the folder of "
+            "another run or of a model, or start from random weights: --set train.init_from=null"
+        )
     found, their_subwords, config = load_folder(path, [settings.model.system, *systems])
     source = languages[0] if system.translates else ""  # a language model has none
     check_direction(f"train.init_from {path}", config["languages"], data, (source, languages[1]))
@@ -31,33 +66,84 @@ def start_from(
             f"train.init_from {path} was trained with other subwords than {data}; prepare the data "
             f"with --subwords {their_subwords}"
         )
-    weights = system.weights_from(found)
-    if shapes := differences(system.state_dict(), weights):
-        problems = _other_settings(system, found) or shapes[:3]
+    start = take_over(system, found)
+    if start.share < LEAST:
         raise UserError(
-            f"train.init_from {path} is of another architecture:\n  " + "\n  ".join(problems) + "\n"
-            "Give a model of the same architecture, or change the settings of this run"
+            f"train.init_from {path} has no weights that fit this model:\n  "
+            + "\n  ".join(start.other_settings or start.new[:SHOWN])
+            + "\nGive a model of the same size, change the settings of this run, or start from "
+            "random weights: --set train.init_from=null"
         )
-    system.load_state_dict(weights)
+    return start
 
 
-def _other_settings(own: System, found: System) -> list[str]:
-    """Settings that differ, by their names in a configuration."""
-    theirs, ours = (
-        {"model.system": system.name}
-        | {f"model.{name}": value for name, value in _named_size(system.architecture).items()}
-        | {f"{section(system.name)}.{n}": value for n, value in to_mapping(system.options).items()}
-        for system in (found, own)
+def take_over(system: System, other: System) -> Start:
+    """Layers of the same names and shapes, and of tables of positions the rows that both have."""
+    own, theirs = system.state_dict(), system.weights_from(other)
+    fitting: dict[str, Tensor] = {}
+    for name, mine in own.items():
+        given = theirs.get(name)
+        if given is None:
+            continue
+        if given.shape == mine.shape:
+            fitting[name] = given
+        elif name.endswith(TABLES) and given.shape[1:] == mine.shape[1:]:
+            fitting[name] = given[: len(mine)]
+    # A bias is of no use without the matrix that belongs to it.
+    apart = {layer_of(name) for name in own.keys() - fitting.keys()}
+    taken = {name: found for name, found in fitting.items() if layer_of(name) not in apart}
+    rows = {name: len(found) for name, found in taken.items() if found.shape != own[name].shape}
+    filled = {name: torch.cat([taken[name], own[name][n:]]) for name, n in rows.items()}
+    system.load_state_dict({**own, **taken, **filled})
+    missing = [name for name in own if name not in taken]
+    n_taken, n_own = (sum(t.numel() for t in found.values()) for found in (taken, own))
+    return Start(
+        tensors=len(taken),
+        all_tensors=len(own),
+        share=n_taken / n_own,
+        new=groups(missing, own) + [f"{name}[{n}:]" for name, n in rows.items()],
+        other_settings=_other_settings(system, other),
+        is_doubtful=(
+            n_taken < n_own / 2
+            or (bool(missing) and system.name == other.name)
+            or any(system.architecture.get(k) != other.architecture.get(k) for k in USE)
+        ),
     )
-    with torch.device("meta"):
-        alike = build(found.name, own.architecture, found.options)
-    if not differences(own.state_dict(), own.weights_from(alike)):
-        del ours["model.system"]  # it may start from one of that system, but for its size
-    return [
-        f"{name}: {theirs[name]} there, {value} here"
-        for name, value in ours.items()
-        if name in theirs and theirs[name] != value
-    ]
+
+
+def layer_of(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def groups(names: Collection[str], among: Collection[str]) -> list[str]:
+    """The names, with ``*`` for the end of those that share a beginning which no others have.
+
+    Example:
+        >>> groups(["a.b.c", "a.b.d", "a.e"], among=["a.b.c", "a.b.d", "a.e", "a.f"])
+        ['a.b.*', 'a.e']
+    """
+    others = [name for name in among if name not in names]
+
+    def group(name: str) -> str:
+        parts = name.split(".")
+        for n in range(1, len(parts)):
+            beginning = ".".join(parts[:n]) + "."
+            if not any(other.startswith(beginning) for other in others):
+                return beginning + "*"
+        return name
+
+    return list(dict.fromkeys(map(group, names)))
+
+
+def _other_settings(own: System, other: System) -> list[str]:
+    """Settings that differ and decide what fits, by their names in a configuration."""
+    theirs, ours = (_named_size(system.architecture) for system in (other, own))
+    if ("size" in theirs) != ("size" in ours):
+        theirs, ours = other.architecture, own.architecture
+    return changed(
+        {"model": {**theirs, "system": other.name, "dropout": None}},
+        {"model": {**ours, "system": own.name, "dropout": None}},
+    )
 
 
 def _named_size(architecture: dict[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from oaxe.systems import Example, Progress, System
 from oaxe.text.batches import Batch, Update, UpdateLoader
 from oaxe.text.corpus import Corpus
 from oaxe.text.symbols import EOS, UNK
+from oaxe.training.averaging import GROUP, Averages
 from oaxe.training.checkpoint import (
     Position,
     checkpoints,
@@ -82,6 +83,7 @@ class Trainer:
             fused=ranks.device.type == "cuda",
         )
         self.statistics = RunningStatistics(ranks)
+        self.averages = Averages(system, settings.train.ema) if settings.train.ema else None
         self._resume()
         self._saved_step = self.position.step
         transformer = system.transformer
@@ -242,6 +244,9 @@ class Trainer:
         if optim.clip:
             torch.nn.utils.clip_grad_norm_(self.system.parameters(), optim.clip)
         self.optimizer.step()
+        if self.averages:
+            self.averages.prepare(step)
+            self.averages.update()
         return lr
 
     def _differentiate(
@@ -359,9 +364,13 @@ class Trainer:
 
     def _validate_if_due(self, log: RunLog | None) -> str:
         """Returns INTERRUPTED if it was, or nothing."""
-        position, settings = self.position, self.settings.validation
-        if not position.validation_due:
+        if not self.position.validation_due:
             return ""
+        with self.averages.in_use() if self.averages else nullcontext():
+            return self._validate(log)
+
+    def _validate(self, log: RunLog | None) -> str:
+        position, settings = self.position, self.settings.validation
         try:
             with self._interruption.repeatable():
                 result = self.validation.run(self.system)
@@ -395,6 +404,8 @@ class Trainer:
                     "model": self.system.state_dict(),
                     "optimizer": optimizer_tensors(self.optimizer),
                 }
+                if self.averages:
+                    tensors[GROUP] = self.averages.tensors()
                 save_checkpoint(folder, position.step, tensors, asdict(position))
         if self.ranks.is_first:
             # Later steps are damaged: this run began before them.
@@ -419,6 +430,8 @@ class Trainer:
             raise UserError(f"{path} is of another model:\n  " + "\n  ".join(problems))
         self.system.load_state_dict(tensors["model"])
         load_optimizer(self.optimizer, tensors["optimizer"])
+        if self.averages:
+            self.averages.load(tensors, str(path))
         self.position = Position(**state)
         self.statistics.carried = self.position.statistics
         if self.ranks.is_first:
