@@ -31,6 +31,7 @@ PAIRS: list[tuple[Loss, Loss, dict[str, Any]]] = [
     (oaxe.linear_oaxe_loss, oaxe.oaxe_loss, {"weight": WEIGHT, "label_smoothing": 0.1}),
     (oaxe.linear_axe_loss, oaxe.axe_loss, {"blank": BLANK}),
     (oaxe.linear_axe_loss, oaxe.axe_loss, {"blank": BLANK, "delta": 2.0}),
+    (oaxe.linear_ctc_loss, oaxe.ctc_loss, {"blank": BLANK}),
 ]
 
 
@@ -126,15 +127,19 @@ def test_certain_words_are_not_truncated(reduction: Any) -> None:
     assert not order.truncated.any()
 
 
-def test_axe_with_a_mask_of_predictions() -> None:
+@pytest.mark.parametrize(
+    ("ours", "plain"),
+    [(oaxe.linear_axe_loss, oaxe.axe_loss), (oaxe.linear_ctc_loss, oaxe.ctc_loss)],
+)
+def test_with_a_mask_of_predictions(ours: Loss, plain: Loss) -> None:
     inputs, target = example(torch.float64)
     options: dict[str, Any] = {
         "blank": BLANK,
         "logit_mask": torch.rand(4, 5) < 0.7,
         "reduction": "none",
     }
-    value = linear(oaxe.linear_axe_loss, inputs, target[:, :3], **options)
-    torch.testing.assert_close(value, oaxe.axe_loss(F.linear(*inputs), target[:, :3], **options))
+    value = linear(ours, inputs, target[:, :3], **options)
+    torch.testing.assert_close(value, plain(F.linear(*inputs), target[:, :3], **options))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

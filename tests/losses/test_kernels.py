@@ -11,11 +11,13 @@ from torch import Tensor
 
 from oaxe.losses import softmax_rows
 from oaxe.losses.axe import _monotone_alignment
+from oaxe.losses.ctc import CTCLattice, _backward, _sum
+from oaxe.losses.lattice import best_states
 from tests.matrices import KINDS, hard_matrices
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
 
-from oaxe.losses.kernels import alignment, assignment, softmax
+from oaxe.losses.kernels import alignment, assignment, lattice, softmax
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -120,6 +122,25 @@ def test_alignment_equals_the_one_in_torch(n: int, m: int, delta: float) -> None
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.dtype == theirs.dtype
         assert torch.equal(ours.cpu(), theirs)
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (6, 3), (9, 0), (4, 4), (30, 20)])
+def test_ctc_equals_the_one_in_torch(m: int, n: int) -> None:
+    emissions = torch.randn(4, m, n + 1).log_softmax(-1)
+    emissions[1, m // 2] = -torch.inf  # no path
+    words = torch.randint(3, (4, n))
+    lengths = torch.randint(m + 1, (4,)), torch.randint(n + 1, (4,))
+    lengths[0][:2], lengths[1][:2] = m, n
+    given = emissions, words, *lengths
+    there = [x.to(DEVICE) for x in given]
+    total, alpha = _sum(*given)
+    ours, their_alpha = lattice.ctc_sum(*there)
+    torch.testing.assert_close(ours.cpu(), total)
+    weight = torch.randn(4)
+    expected = _backward(weight, total, alpha, *given)
+    found = lattice.ctc_backward(weight.to(DEVICE), ours, their_alpha, *there)
+    torch.testing.assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-4)
+    assert torch.equal(lattice.ctc_best_path(*there).cpu(), best_states(CTCLattice(*given)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -8,9 +8,10 @@ from oaxe.losses.assignment import (
     linear_assignment,
 )
 from oaxe.losses.axe import axe_loss
-from oaxe.losses.ctc import ctc_loss
+from oaxe.losses.ctc import ctc_best_path, ctc_loss
 from oaxe.losses.fused import (
     linear_axe_loss,
+    linear_ctc_loss,
     linear_logsumexp,
     linear_oaxe_loss,
     linear_xe_loss,
@@ -31,9 +32,11 @@ __all__ = [
     "axe_loss",
     "best_order",
     "check_costs",
+    "ctc_best_path",
     "ctc_loss",
     "linear_assignment",
     "linear_axe_loss",
+    "linear_ctc_loss",
     "linear_logsumexp",
     "linear_oaxe_loss",
     "linear_xe_loss",

@@ -1,4 +1,9 @@
-"""Connectionist temporal classification (CTC): the sum over all monotone alignments, by torch."""
+"""Connectionist temporal classification (CTC): all monotone alignments with blanks.
+
+Graves et al., 2006. An alignment of n words gives each position a label, a word or a blank: it is
+a path through 2n + 1 states, blank, word, blank, ..., blank, that stays in its state, goes on to
+the next, or goes from a word past the blank to the next word unless that is the same.
+"""
 
 from typing import Any
 
@@ -8,13 +13,21 @@ from torch import Tensor
 
 from oaxe.losses.arguments import (
     Reduction,
+    Targets,
     at_least_float32,
-    check_blank,
-    check_targets,
     kept_first,
-    leading,
-    prediction_mask,
+    not_negative,
     reduce,
+)
+from oaxe.losses.axe import alignment_tokens
+from oaxe.losses.lattice import (
+    allowed,
+    best_states,
+    kernels,
+    no_second_derivative,
+    posteriors,
+    rests_of_paths,
+    sum_of_paths,
 )
 
 
@@ -33,7 +46,7 @@ def ctc_loss(
     .. math:: L_{CTC} = -\log \sum_{a \in \beta(y)} \prod_j P_j(a_j)
 
     where :math:`\beta(y)` holds all label sequences that give y once repeats are collapsed and
-    blanks removed.
+    blanks removed. There is no second derivative.
 
     Args:
         logits: ``(batch, predictions, vocab)``, *not* log-probabilities; half precision is computed
@@ -49,88 +62,204 @@ def ctc_loss(
         reduction: ``"mean"`` divides by the number of targets that are not ignored (torch's own
             CTC takes a mean of means), ``"sum"``, or ``"none"`` for one value a sentence.
 
-    torch implements no second derivative for CTC, and copies the lengths to the host: on a GPU that
-    waits for the device once a call.
-
     Example:
         >>> logits = torch.eye(3)[[0, 2, 1]].unsqueeze(0) * 9  # 0, blank, 1
         >>> ctc_loss(logits, torch.tensor([[0, 1]]), blank=2)
         tensor(0.0002)
     """
-    targets = check_targets(logits, target, ignore_index, same_length=False)
-    check_blank(logits, blank)
-    mask = prediction_mask(logits, logit_mask)
-    if logits.shape[0] == 0:
-        return reduce(logits.sum(dim=(1, 2)), targets, reduction)
-    if logits.shape[1] == 0:
-        logits = F.pad(logits, (0, 0, 0, 1))  # torch wants a prediction, even if it takes no part
-    elif logit_mask is not None:
-        logits = logits.gather(1, kept_first(mask).unsqueeze(2).expand_as(logits))
-    words = targets.words.gather(1, kept_first(targets.mask))
-    log_probs = F.log_softmax(at_least_float32(logits), dim=-1).transpose(0, 1)
-    differentiate = torch.is_grad_enabled() and log_probs.requires_grad
+    targets, tokens, mask = ctc_tokens(logits, target, blank, logit_mask, ignore_index)
+    log_probs = F.log_softmax(at_least_float32(logits), dim=-1)
+    emissions = log_probs.gather(2, tokens.unsqueeze(1).expand(-1, logits.shape[1], -1))
+    return reduce(ctc_losses(emissions, tokens, targets, mask, zero_infinity), targets, reduction)
+
+
+@torch.no_grad()
+def ctc_best_path(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    blank: int,
+    logit_mask: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    """The likeliest of the alignments that :func:`ctc_loss` sums over.
+
+    Args:
+        logits: ``(batch, predictions, vocab)``.
+        target: ``(batch, targets)`` token ids, none of them the blank.
+        blank: id of the blank symbol.
+        logit_mask: ``(batch, predictions)`` bool, True for predictions that take part.
+        ignore_index: targets of this value take no part.
+
+    Returns:
+        ``(batch, predictions)`` int64: the label of each position, a word of the target or the
+        blank; ``ignore_index`` where a position takes no part, and in the whole of a sentence whose
+        target is impossible. Among equally likely ones the choice is the same every time.
+
+    Example:
+        >>> logits = torch.eye(3)[[0, 2, 2, 1]].unsqueeze(0)  # 0, blank, blank, 1
+        >>> ctc_best_path(logits, torch.tensor([[0, 1]]), blank=2)
+        tensor([[0, 2, 2, 1]])
+    """
+    targets, tokens, mask = ctc_tokens(logits, target, blank, logit_mask, ignore_index)
+    # Each path has one label a position, so that what log-softmax would subtract is the same.
+    columns = tokens.unsqueeze(1).expand(-1, logits.shape[1], -1)
+    emissions = at_least_float32(logits.gather(2, columns))
+    emissions, n_predictions, order = _first(emissions, mask)
+    states = _best_path(emissions, tokens[:, :-1].contiguous(), n_predictions, targets.mask.sum(1))
+    states = states[:, : logits.shape[1]]
+    labels = tokens.gather(1, _columns(states, tokens.shape[1] - 1))
+    labels = labels.masked_fill(states < 0, ignore_index)
+    return labels if order is None else labels.scatter(1, order, labels)
+
+
+def ctc_tokens(
+    logits: Tensor, target: Tensor, blank: int, logit_mask: Tensor | None, ignore_index: int
+) -> tuple[Targets, Tensor, Tensor | None]:
+    """As AXE's: words, ignored ones last, and a blank; but no word may be the blank."""
+    targets, tokens, mask = alignment_tokens(logits, target, blank, logit_mask, ignore_index)
+    if target.device.type == "cpu" and not torch.compiler.is_compiling():
+        wrong = ((targets.words == blank) & targets.mask).any(dim=1)
+        if wrong.any():
+            rows = wrong.nonzero().flatten().tolist()
+            raise ValueError(f"target holds the blank ({blank}) in batch rows {rows[:10]}")
+    return targets, tokens, mask
+
+
+def ctc_losses(
+    emissions: Tensor,
+    tokens: Tensor,
+    targets: Targets,
+    logit_mask: Tensor | None,
+    zero_infinity: bool,
+) -> Tensor:
+    """``(batch,)``, of log-probabilities ``(batch, predictions, targets + 1)``, a blank's last."""
+    emissions, n_predictions, _ = _first(emissions, logit_mask)
     n_targets = targets.mask.sum(1)
-    losses, _ = _ctc(log_probs, words, mask.sum(1), n_targets, blank, zero_infinity, differentiate)
-    return reduce(losses, targets, reduction)
+    total, _ = _sum(emissions, tokens[:, :-1].contiguous(), n_predictions, n_targets)
+    losses = not_negative(-total)  # all alignments may add up to 1.0000001
+    losses = losses.masked_fill((n_targets == 0) & (n_predictions == 0), 0)
+    return losses.masked_fill(losses == torch.inf, 0) if zero_infinity else losses
 
 
-# A registered operator around the two that F.ctc_loss and its backward call, because they read the
-# lengths on the host, which no compiled graph can hold. The gradient is found on the way: sentences
-# do not mix, so backward only scales it.
+def _first(emissions: Tensor, logit_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Predictions that take part are moved first; how many there are; how they were moved."""
+    batch, length, _ = emissions.shape
+    order = None
+    n_predictions = torch.full((batch,), length, device=emissions.device)
+    if logit_mask is not None:
+        order, n_predictions = kept_first(logit_mask), logit_mask.sum(1)
+        emissions = emissions.gather(1, order.unsqueeze(2).expand_as(emissions))
+    if length == 0:
+        emissions = F.pad(emissions, (0, 0, 0, 1))  # one that takes no part
+    return emissions.contiguous(), n_predictions, order
+
+
+class CTCLattice:
+    """Steps are positions; states are a blank, the first word, a blank, ..., a blank."""
+
+    def __init__(
+        self, emissions: Tensor, words: Tensor, n_predictions: Tensor, n_targets: Tensor
+    ) -> None:
+        state = torch.arange(2 * words.shape[1] + 1, device=words.device)
+        self.emissions = emissions[:, :, _columns(state, words.shape[1])]
+        self.n_steps = n_predictions
+        last = 2 * n_targets.unsqueeze(1)
+        self.start = allowed(state < 2, emissions).expand(len(words), -1)
+        self.end = allowed((state == last) | (state == last - 1), emissions)
+        differs = F.pad(words[:, 1:] != words[:, :-1], (1, 0))[:, : words.shape[1]]
+        past_a_blank = torch.zeros_like(self.end, dtype=torch.bool)
+        past_a_blank[:, 1::2] = differs
+        self.past_a_blank = allowed(past_a_blank, emissions)
+        self.origins = (state - torch.arange(3, device=words.device).unsqueeze(1)).clamp(min=0)
+
+    def ways_in(self, before: Tensor) -> Tensor:
+        one, two = (F.pad(before, (n, 0), value=-torch.inf)[:, :-n] for n in (1, 2))
+        return torch.stack([before, one[:, : before.shape[1]], two + self.past_a_blank], 1)
+
+    def ways_out(self, after: Tensor) -> Tensor:
+        one = F.pad(after, (0, 1), value=-torch.inf)[:, 1:]
+        two = F.pad(after + self.past_a_blank, (0, 2), value=-torch.inf)[:, 2:]
+        return torch.stack([after, one, two], 1)
+
+
+def _columns(states: Tensor, n: int) -> Tensor:
+    """Where among n words and a blank the label of a state is; state -1 is none."""
+    return torch.where(states % 2 == 1, states // 2, n).clamp(min=0)
+
+
 @torch.library.custom_op("oaxe::ctc", mutates_args=())
-def _ctc(
-    log_probs: Tensor,
+def _sum(
+    emissions: Tensor, words: Tensor, n_predictions: Tensor, n_targets: Tensor
+) -> tuple[Tensor, Tensor]:
+    given = emissions, words, n_predictions, n_targets
+    if triton := kernels(emissions, 2 * words.shape[1] + 1):
+        found: tuple[Tensor, Tensor] = triton.ctc_sum(*given)
+        return found
+    return sum_of_paths(CTCLattice(*given))
+
+
+@_sum.register_fake
+def _(
+    emissions: Tensor, words: Tensor, n_predictions: Tensor, n_targets: Tensor
+) -> tuple[Tensor, Tensor]:
+    batch, length, _ = emissions.shape
+    return emissions.new_empty(batch), emissions.new_empty(batch, length, 2 * words.shape[1] + 1)
+
+
+@torch.library.custom_op("oaxe::ctc_backward", mutates_args=())
+def _backward(
+    gradient: Tensor,
+    total: Tensor,
+    alpha: Tensor,
+    emissions: Tensor,
     words: Tensor,
     n_predictions: Tensor,
     n_targets: Tensor,
-    blank: int,
-    zero_infinity: bool,
-    differentiate: bool,
-) -> tuple[Tensor, Tensor]:
-    if words.device.type == "cpu":
-        _check_words(words, n_targets, blank, vocab=log_probs.shape[2])
-    given = log_probs, words, n_predictions, n_targets
-    losses, log_alpha = torch.ops.aten._ctc_loss.Tensor(*given, blank, zero_infinity)
-    gradient = log_probs.new_empty(0)
-    if differentiate:
-        gradient = torch.ops.aten._ctc_loss_backward.Tensor(
-            torch.ones_like(losses), *given, losses, log_alpha, blank, zero_infinity
-        )
-    if zero_infinity:
-        losses = losses.masked_fill(losses == torch.inf, 0)
-    return losses.clamp(min=0), gradient.contiguous()  # all alignments may add up to 1.0000001
+) -> Tensor:
+    given = emissions, words, n_predictions, n_targets
+    if triton := kernels(emissions, 2 * words.shape[1] + 1):
+        found: Tensor = triton.ctc_backward(gradient, total, alpha, *given)
+        return found
+    lattice = CTCLattice(*given)
+    of_states = posteriors(lattice, alpha, rests_of_paths(lattice), total)
+    of_states *= gradient.view(-1, 1, 1)
+    return torch.cat([of_states[:, :, 1::2], of_states[:, :, ::2].sum(2, keepdim=True)], 2)
 
 
-@_ctc.register_fake
-def _(log_probs: Tensor, words: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    differentiate = others[-1]
-    losses = log_probs.new_empty(log_probs.shape[1])
-    return losses, log_probs.new_empty(log_probs.shape if differentiate else 0)
+@_backward.register_fake
+def _(gradient: Tensor, total: Tensor, alpha: Tensor, emissions: Tensor, *_: Tensor) -> Tensor:
+    return torch.empty_like(emissions)
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(output[1])
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*output, *inputs)
 
 
-def _backward(ctx: Any, of_losses: Tensor | None, of_gradient: Tensor | None) -> tuple[Any, ...]:
-    if of_gradient is not None:
-        raise RuntimeError("ctc_loss has no second derivative: torch does not implement it")
-    (gradient,) = ctx.saved_tensors
-    scaled = None if of_losses is None else gradient * of_losses.view(1, -1, 1)
-    return scaled, None, None, None, None, None, None
+def _differentiate(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Any, ...]:
+    if gradient is None:
+        return (None,) * 4
+    return _backward(gradient.contiguous(), *ctx.saved_tensors), None, None, None
 
 
-_ctc.register_autograd(_backward, setup_context=_remember)
+_sum.register_autograd(_differentiate, setup_context=_remember)
+_backward.register_autograd(no_second_derivative)
 
 
-def _check_words(words: Tensor, n_targets: Tensor, blank: int, vocab: int) -> None:
-    """torch would read outside its memory, or train on nonsense."""
-    real = leading(n_targets, words.shape[1])
-    for wrong, what in (
-        (words == blank, f"the blank ({blank})"),
-        ((words < 0) | (words >= vocab), f"a token outside the vocabulary 0..{vocab - 1}"),
-    ):
-        rows = (wrong & real).any(dim=1).nonzero().flatten().tolist()
-        if rows:
-            raise ValueError(f"target holds {what} in batch rows {rows[:10]}")
+@torch.library.custom_op("oaxe::ctc_best_path", mutates_args=())
+def _best_path(
+    emissions: Tensor, words: Tensor, n_predictions: Tensor, n_targets: Tensor
+) -> Tensor:
+    """``(batch, predictions)`` int64 states."""
+    given = emissions, words, n_predictions, n_targets
+    if triton := kernels(emissions, 2 * words.shape[1] + 1):
+        found: Tensor = triton.ctc_best_path(*given)
+        return found
+    return best_states(CTCLattice(*given))
+
+
+@_best_path.register_fake
+def _(emissions: Tensor, *_: Tensor) -> Tensor:
+    return emissions.new_empty(emissions.shape[:2], dtype=torch.int64)

@@ -30,6 +30,7 @@ from oaxe.losses.arguments import (
     reduce,
 )
 from oaxe.losses.axe import aligned_losses, alignment_tokens, check_delta, split_costs
+from oaxe.losses.ctc import ctc_losses, ctc_tokens
 from oaxe.losses.linear_softmax import (
     Layer,
     as_linear_would,
@@ -193,10 +194,44 @@ def linear_axe_loss(
     targets, tokens, mask = alignment_tokens(logits, target, blank, logit_mask, ignore_index)
     if input.shape[1] == 0:
         return reduce(at_least_float32(layer.hidden).sum(dim=(1, 2)), targets, reduction)
-    scores = sentence_scores(layer, tokens)
-    costs = not_negative(layer_logsumexp(layer, mask, capacity).unsqueeze(2) - scores)
+    costs = sentence_costs(layer, tokens, mask, capacity)
     losses = aligned_losses(split_costs(costs, targets, mask), delta)
     return reduce(losses, targets, reduction)
+
+
+def linear_ctc_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    blank: int,
+    linear_bias: Tensor | None = None,
+    logit_mask: Tensor | None = None,
+    ignore_index: int = -100,
+    zero_infinity: bool = True,
+    reduction: Reduction = "mean",
+    capacity: int | None = None,
+) -> Tensor:
+    """:func:`ctc_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those logits.
+
+    Example:
+        >>> hidden = torch.eye(3)[[0, 2, 1]].unsqueeze(0) * 9  # 0, blank, 1
+        >>> linear_ctc_loss(hidden, torch.eye(3), torch.tensor([[0, 1]]), blank=2)
+        tensor(0.0002)
+    """
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    logits = shape_of_logits(layer)
+    targets, tokens, mask = ctc_tokens(logits, target, blank, logit_mask, ignore_index)
+    emissions = -sentence_costs(layer, tokens, mask, capacity)
+    return reduce(ctc_losses(emissions, tokens, targets, mask, zero_infinity), targets, reduction)
+
+
+def sentence_costs(
+    layer: Layer, words: Tensor, mask: Tensor | None, capacity: int | None
+) -> Tensor:
+    """``(batch, position, word)``: -log-probabilities of each sentence's own words."""
+    normalizer = layer_logsumexp(layer, mask, capacity)
+    return not_negative(normalizer.unsqueeze(2) - sentence_scores(layer, words))
 
 
 def sentence_scores(layer: Layer, words: Tensor) -> Tensor:

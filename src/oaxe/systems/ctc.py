@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oaxe.losses import ctc_loss
+from oaxe.losses import linear_ctc_loss
 from oaxe.model.masking import IGNORED, upsampled
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
@@ -47,7 +47,6 @@ class Decoding:
 
 
 class Model(System):
-    recordable = False  # torch's CTC reads the lengths on the host
     no_ncm = "its output is the sum of many alignments, of which decoding sees one"
 
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
@@ -63,9 +62,13 @@ class Model(System):
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded = self.transformer.encode(example.source)
         hidden = self.transformer.decode(example.inputs, example.mask, encoded)
-        logits = self.transformer.logits(hidden)
-        loss = ctc_loss(
-            logits, example.target, blank=BLANK, logit_mask=example.mask, reduction="sum"
+        loss = linear_ctc_loss(
+            hidden,
+            self.transformer.output_weight,
+            example.target,
+            blank=BLANK,
+            logit_mask=example.mask,
+            reduction="sum",
         )
         sentences = example.length.new_full((), len(example.length))
         impossible = (needed_positions(example.target) > example.mask.sum(1)).sum()

@@ -24,7 +24,7 @@ Differentiate = Callable[[Example, Progress, Tensor], tuple[Tensor, Tensor]]
 
 
 def may_record(system: System, settings: TrainSettings, ranks: Ranks) -> bool:
-    """Whether CUDA graphs are asked for and can be: not with DDP, checkpointing or torch's CTC."""
+    """Whether CUDA graphs are asked for and can be: not with DDP or checkpointing."""
     alone = ranks.device.type == "cuda" and ranks.world_size == 1
     able = system.recordable and not (settings.recompute or settings.compile)
     return settings.cuda_graphs and alone and able
