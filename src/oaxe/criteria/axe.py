@@ -21,7 +21,12 @@ class AXE:
     needs_order: ClassVar[bool] = False
 
     def __call__(
-        self, hidden: Tensor, linear_weight: Tensor, target: Tensor, label_smoothing: float
+        self,
+        hidden: Tensor,
+        linear_weight: Tensor,
+        target: Tensor,
+        label_smoothing: float,
+        capacity: int | None = None,
     ) -> tuple[Tensor, Statistics]:
         loss = linear_axe_loss(
             hidden,
@@ -31,5 +36,6 @@ class AXE:
             delta=self.delta,
             logit_mask=target != IGNORED,
             reduction="sum",
+            capacity=capacity,
         )
         return loss, {}

@@ -23,7 +23,12 @@ class OaXE:
     needs_order: ClassVar[bool] = True
 
     def __call__(
-        self, hidden: Tensor, linear_weight: Tensor, target: Tensor, label_smoothing: float
+        self,
+        hidden: Tensor,
+        linear_weight: Tensor,
+        target: Tensor,
+        label_smoothing: float,
+        capacity: int | None = None,
     ) -> tuple[Tensor, Statistics]:
         loss, order = linear_oaxe_loss(
             hidden,
@@ -32,6 +37,7 @@ class OaXE:
             truncation=self.truncation,
             label_smoothing=label_smoothing,
             reduction="sum",
+            capacity=capacity,
             return_order=True,
         )
         words = (target != IGNORED).sum()

@@ -17,9 +17,19 @@ class XE:
     needs_order: ClassVar[bool] = False
 
     def __call__(
-        self, hidden: Tensor, linear_weight: Tensor, target: Tensor, label_smoothing: float
+        self,
+        hidden: Tensor,
+        linear_weight: Tensor,
+        target: Tensor,
+        label_smoothing: float,
+        capacity: int | None = None,
     ) -> tuple[Tensor, Statistics]:
         loss = linear_xe_loss(
-            hidden, linear_weight, target, label_smoothing=label_smoothing, reduction="sum"
+            hidden,
+            linear_weight,
+            target,
+            label_smoothing=label_smoothing,
+            reduction="sum",
+            capacity=capacity,
         )
         return loss, {}

@@ -4,9 +4,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oaxe.model.masking import IGNORED
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
-from oaxe.text.symbols import LENGTH
+from oaxe.text.symbols import LENGTH, PAD
 
 
 class LengthPredictor(nn.Module):
@@ -23,14 +24,18 @@ class LengthPredictor(nn.Module):
 
     def encode(self, transformer: Transformer, source: Tensor) -> tuple[Encoded, Tensor]:
         """The encoded source with LENGTH, and logits ``(batch, max_length + 1)``."""
-        encoded = transformer.encode(F.pad(source, (1, 0), value=LENGTH))
-        return encoded, self.output(encoded.hidden[:, 0])
+        symbol = torch.where(source[:, :1] == PAD, PAD, LENGTH)  # nothing for an empty row
+        encoded = transformer.encode(torch.cat([symbol, source], dim=1))
+        return encoded, self.output(encoded.first)
 
     def loss(self, logits: Tensor, length: Tensor) -> tuple[Tensor, Statistics]:
-        """The summed cross entropy of ``length (batch,)``, and how many lengths are right."""
+        """The summed cross entropy of ``length (batch,)``, and how many lengths are right.
+
+        A length of IGNORED is that of no sentence.
+        """
         logits = logits.float()
-        loss = F.cross_entropy(logits, length, reduction="sum")
-        right, sentences = (logits.argmax(-1) == length).sum(), length.new_full((), len(length))
+        loss = F.cross_entropy(logits, length, ignore_index=IGNORED, reduction="sum")
+        right, sentences = (logits.argmax(-1) == length).sum(), (length != IGNORED).sum()
         return loss, {"length_loss": (loss, sentences), "length_accuracy": (right, sentences)}
 
 

@@ -11,9 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from oaxe.losses.rows import Rows, rows_of
 from oaxe.model.attention import attention
 from oaxe.model.feed_forward import linear_gelu
 from oaxe.model.residual import add_and_normalise
+from oaxe.model.spans import spans_between
+from oaxe.text.batches import Room
 from oaxe.text.symbols import PAD
 
 Norm = Literal["post", "pre"]
@@ -39,8 +42,18 @@ SIZES: dict[str, Size] = {
 
 
 class Encoded(NamedTuple):
-    hidden: Tensor  # (batch, source_len, dim)
+    hidden: Tensor  # (batch, source_len, dim); packed: (tokens, dim)
     mask: Tensor  # (batch, source_len) bool
+    rows: Rows | None = None  # where the tokens are, if they are packed
+
+    @property
+    def first(self) -> Tensor:
+        """``(batch, dim)``: the state of each sentence's first token."""
+        if self.rows is None:
+            return self.hidden[:, 0]
+        return self.hidden[
+            self.rows.slot.view(self.mask.shape)[:, 0].clamp(max=len(self.hidden) - 1)
+        ]
 
 
 @dataclass
@@ -235,6 +248,8 @@ class Transformer(nn.Module):
                 f'positions must be "start", or "both" if not causal; got {positions!r}'
             )
         self.max_length, self.causal = max_length, causal
+        # The most tokens of a batch, while it is computed without its padding: it is packed.
+        self.room: Room | None = None
         # True: layers compute their activations again in the backward pass, instead of keeping
         # them: less memory, more time, the same gradients.
         self.recompute = False
@@ -260,6 +275,13 @@ class Transformer(nn.Module):
     def encode(self, source: Tensor) -> Encoded:
         """``source (batch, source_len)``, special symbols included."""
         mask = source != PAD
+        if self.room is not None:
+            rows = rows_of(mask.flatten(), self.room.source)
+            x = self._embed_packed(source, mask, rows, self.source_positions, self.source_from_end)
+            x = self.dropout(self.source_norm(x))
+            lengths, tokens = mask.sum(1), self.room.source
+            spans = spans_between(lengths, lengths, tokens, tokens)
+            return Encoded(encode_flat(self.encoder, x, spans, self.encoder_norm), mask, rows)
         x = self._embed(source, self.source_positions)
         if self.source_from_end is not None:
             x = x + self.source_from_end(positions_from_end(mask))
@@ -289,6 +311,8 @@ class Transformer(nn.Module):
                 this row's prefix, its new token included. Index ``s * k + i`` is the token that
                 row i of the sentence read in step s.
         """
+        if self.room is not None:
+            return self._decode_packed(inputs, mask, encoded)
         before = cache[0].length if cache else 0
         x = self._embed(inputs, self.target_positions, before)
         if self.target_from_end is not None:
@@ -303,6 +327,24 @@ class Transformer(nn.Module):
             x = self._through(layer, x, own_mask, encoded, own_cache, causal)
         out: Tensor = self.decoder_norm(x)
         return out
+
+    def _decode_packed(self, inputs: Tensor, mask: Tensor, encoded: Encoded) -> Tensor:
+        """The same without padding; the states of what is padding are 0."""
+        assert self.room is not None
+        rows = rows_of(mask.flatten(), self.room.target)
+        x = self._embed_packed(inputs, mask, rows, self.target_positions, self.target_from_end)
+        x = self.dropout(self.target_norm(x))
+        n_source, n_target = self.room
+        lengths, source_lengths = mask.sum(1), encoded.mask.sum(1)
+        own = spans_between(lengths, lengths, n_target, n_target, causal=self.causal)
+        cross = spans_between(lengths, source_lengths, n_target, n_source)
+        x = decode_flat(self.decoder, x, own, encoded.hidden, cross, self.decoder_norm)
+        return rows.put(x).view(*mask.shape, -1)
+
+    @property
+    def capacity(self) -> int | None:
+        """The most positions of the decoder that take part, if it is known."""
+        return None if self.room is None else self.room.target
 
     def new_cache(self, encoded: Encoded, rows: int = 1) -> list[LayerCache]:
         """An empty cache; the keys and values of the source are computed here, once.
@@ -344,6 +386,22 @@ class Transformer(nn.Module):
             )
         out: Tensor = self.tokens(tokens) + positions.weight[start:end]
         return out
+
+    def _embed_packed(
+        self,
+        tokens: Tensor,
+        mask: Tensor,
+        rows: Rows,
+        positions: nn.Embedding,
+        from_end: nn.Embedding | None,
+    ) -> Tensor:
+        """``(tokens, dim)`` of ``tokens (batch, length)``."""
+        self._embed(tokens[:0], positions)  # checks the length
+        place = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        x: Tensor = self.tokens(rows.take(tokens.flatten())) + positions(rows.take(place.flatten()))
+        if from_end is not None:
+            x = x + from_end(rows.take(positions_from_end(mask).flatten()))
+        return x + torch.where(rows.too_many, torch.nan, 0.0)
 
 
 def positions_from_end(mask: Tensor) -> Tensor:

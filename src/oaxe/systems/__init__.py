@@ -33,6 +33,7 @@ from oaxe.search.hypothesis import Hypothesis
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError, did_you_mean
+from oaxe.text.batches import Room
 from oaxe.text.symbols import PAD
 
 PARTS = ("PAPER", "Options", "Decoding", "Model")
@@ -53,17 +54,27 @@ class Example(NamedTuple):
     inputs: Tensor  # (batch, positions): what the decoder reads
     mask: Tensor  # (batch, positions) bool: True for real positions
     target: Tensor  # (batch, targets): IGNORED where there is no loss
-    length: Tensor  # (batch,): words of each target
+    length: Tensor  # (batch,): words of each target; IGNORED for a row without a sentence
 
     @classmethod
     def of(cls, source: Tensor, inputs: Tensor, wanted: Tensor, target: Tensor) -> "Example":
-        """``inputs`` has PAD where there is no position; ``target`` is the batch's own."""
-        return cls(source, inputs, inputs != PAD, wanted, (target != PAD).sum(1))
+        """``inputs`` has PAD where there is no position; ``target`` is the batch's own.
+
+        A row without a sentence, which even lacks its EOS, is nothing but padding.
+        """
+        empty = source[:, :1] == PAD
+        inputs, wanted = inputs.masked_fill(empty, PAD), wanted.masked_fill(empty, IGNORED)
+        length = (target != PAD).sum(1).masked_fill(empty[:, 0], IGNORED)
+        return cls(source, inputs, inputs != PAD, wanted, length)
 
     @property
     def n_words(self) -> Tensor:
         """How many words the loss is computed over; on the device."""
         return (self.target != IGNORED).sum()
+
+    @property
+    def n_sentences(self) -> Tensor:
+        return (self.length != IGNORED).sum()
 
 
 class Progress(NamedTuple):
@@ -104,6 +115,18 @@ class System(nn.Module):
     def example(self, source: Tensor, target: Tensor) -> Example:
         """Decoder inputs and loss targets; random masks come from torch's own generator."""
         raise NotImplementedError
+
+    def room(self, rows: int, source: int, target: int) -> Room | None:
+        """The most tokens that encoder and decoder read of a batch without its padding.
+
+        Args:
+            rows: sentences of the batch, at most.
+            source: tokens of all sources together, their EOS included, at most.
+            target: tokens of all targets, without EOS, at most.
+
+        None: batches have to be padded.
+        """
+        return None
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         """The summed loss, and statistics for the log.

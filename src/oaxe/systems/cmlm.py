@@ -23,6 +23,7 @@ from oaxe.search.replay import Call, compute
 from oaxe.support.config import Choice, choice, option
 from oaxe.support.errors import UserError
 from oaxe.systems import Example, Paper, Progress, System
+from oaxe.text.batches import Room
 
 PAPER = Paper(
     "Order-Agnostic Cross Entropy for Non-Autoregressive Machine Translation",
@@ -92,6 +93,9 @@ class Model(System):
         inputs, wanted = decoder_inputs(target, self.options.inputs or self.criterion.inputs)
         return Example.of(source, inputs, wanted, target)
 
+    def room(self, rows: int, source: int, target: int) -> Room:
+        return Room(source + rows, target)  # LENGTH
+
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded, length_logits = self.length.encode(self.transformer, example.source)
         hidden = self.transformer.decode(example.inputs, example.mask, encoded)
@@ -103,7 +107,8 @@ class Model(System):
     def word_loss(
         self, hidden: Tensor, target: Tensor, progress: Progress
     ) -> tuple[Tensor, Statistics]:
-        given = hidden, self.transformer.output_weight, target, self.options.label_smoothing
+        weight, capacity = self.transformer.output_weight, self.transformer.capacity
+        given = hidden, weight, target, self.options.label_smoothing, capacity
         if progress.phase == "xe":
             return XE()(*given)
         loss, statistics = self.criterion(*given)

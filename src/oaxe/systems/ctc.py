@@ -20,6 +20,7 @@ from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, pre
 from oaxe.search.replay import Call, Tensors, compute, padded_source
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, System
+from oaxe.text.batches import Room
 from oaxe.text.symbols import BLANK, PAD
 
 PAPER = Paper(
@@ -59,6 +60,9 @@ class Model(System):
         wanted = target.masked_fill(target == PAD, IGNORED)
         return Example.of(source, inputs, wanted, target)
 
+    def room(self, rows: int, source: int, target: int) -> Room:
+        return Room(source, self.options.upsample * source)
+
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded = self.transformer.encode(example.source)
         hidden = self.transformer.decode(example.inputs, example.mask, encoded)
@@ -69,10 +73,14 @@ class Model(System):
             blank=BLANK,
             logit_mask=example.mask,
             reduction="sum",
+            capacity=self.transformer.capacity,
         )
-        sentences = example.length.new_full((), len(example.length))
         impossible = (needed_positions(example.target) > example.mask.sum(1)).sum()
-        return loss, {"loss": (loss, example.n_words), "impossible": (impossible, sentences)}
+        statistics = {
+            "loss": (loss, example.n_words),
+            "impossible": (impossible, example.n_sentences),
+        }
+        return loss, statistics
 
     def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
         if means.get("impossible", 0.0) <= MOST_IMPOSSIBLE:

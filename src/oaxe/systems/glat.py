@@ -56,6 +56,7 @@ class Decoding:
 
 class Model(System):
     weights_from = cmlm.Model.weights_from
+    room = cmlm.Model.room
 
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
         super().__init__(architecture, options)
@@ -86,6 +87,7 @@ class Model(System):
             example.target.masked_fill(revealed, IGNORED),
             label_smoothing=self.options.label_smoothing,
             reduction="sum",
+            capacity=self.transformer.capacity,
         )
         n_learned = example.n_words - revealed.sum()
         lengths, of_lengths = self.length.loss(length_logits, example.length)

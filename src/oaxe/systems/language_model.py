@@ -11,6 +11,7 @@ from oaxe.losses import linear_xe_loss
 from oaxe.model.masking import causal_inputs
 from oaxe.model.transformer import Transformer
 from oaxe.systems import Example, System, transformer
+from oaxe.text.batches import Room
 from oaxe.text.symbols import EOS, PAD
 
 PAPER = transformer.PAPER
@@ -35,8 +36,11 @@ class Model(System):
         arguments = {**architecture, "encoder_layers": 0}
         self.transformer = Transformer(**arguments, causal=True)
 
+    def room(self, rows: int, source: int, target: int) -> Room:
+        return Room(rows, target + rows)
+
     def example(self, source: Tensor, target: Tensor) -> Example:
-        source = torch.full_like(source[:, :1], EOS)
+        source = torch.where(source[:, :1] == PAD, PAD, EOS)
         inputs, wanted = causal_inputs(target)
         return Example.of(source, inputs, wanted, target)
 

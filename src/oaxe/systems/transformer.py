@@ -15,6 +15,7 @@ from oaxe.search.hypothesis import Hypothesis, length_penalty
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, System
+from oaxe.text.batches import Room
 
 PAPER = Paper(
     "Attention Is All You Need",
@@ -53,6 +54,9 @@ class Model(System):
         inputs, wanted = causal_inputs(target)
         return Example.of(source, inputs, wanted, target)
 
+    def room(self, rows: int, source: int, target: int) -> Room:
+        return Room(source, target + rows)  # BOS
+
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded = self.transformer.encode(example.source)
         hidden = self.transformer.decode(example.inputs, example.mask, encoded)
@@ -62,6 +66,7 @@ class Model(System):
             example.target,
             label_smoothing=self.options.label_smoothing,
             reduction="sum",
+            capacity=self.transformer.capacity,
         )
         return loss, {"loss": (loss, example.n_words)}
 

@@ -31,9 +31,9 @@ OVERFULL = 1.1  # a packed batch may have so many times max_tokens rather than b
 
 
 class Room(NamedTuple):
-    """The most tokens of a packed batch; its rows may have more places than that."""
+    """The most tokens on either side of a packed batch; its rows have more places than that."""
 
-    source: int  # with EOS
+    source: int
     target: int
 
 
@@ -43,7 +43,7 @@ class Batch:
     target: Tensor  # (batch, target_len) int64, tokens only, then PAD
     indices: Tensor  # (sentences,) positions in the corpus; a packed batch may have empty rows
     n_target_tokens: int  # without padding
-    room: Room | None = None  # of a packed batch
+    room: Room | None = None  # of a packed batch; EOS of the source included
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
         return self._with(lambda tensor: tensor.to(device, non_blocking=non_blocking))

@@ -1,100 +1,76 @@
-"""Small batches leave a GPU waiting for Python: forward and backward pass as one CUDA graph.
+"""Small updates leave a GPU waiting for Python: work that recurs, as CUDA graphs.
 
-Batches are cut from sentences in the order of their lengths, so every epoch has the same shapes
-again. A batch of a new shape is computed as it always was; the second of its shape is recorded, and
-from then on that shape is replayed.
+The first time, work is computed as it always was; the second time it is recorded, and from then on
+replayed. What differs between two times are the values of tensors; another shape is other work.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from oaxe.model.graphs import Recorder
-from oaxe.systems import Example, Progress, System
+from oaxe.systems import System
 from oaxe.training.ranks import Ranks
 from oaxe.training.settings import TrainSettings
 
 SPARE = 0.25  # of the GPU's memory; what is left of it is for graphs, each of which takes some
 
-# Adds the gradients of an example's loss, times a scale, to the parameters' own; returns the loss
-# and its statistics.
-Differentiate = Callable[[Example, Progress, Tensor], tuple[Tensor, Tensor]]
+Tensors = tuple[Tensor, ...]
+Work = Callable[..., Tensors]  # of tensors; what else it changes stays where it is
 
 
 def may_record(system: System, settings: TrainSettings, ranks: Ranks) -> bool:
-    """Whether CUDA graphs are asked for and can be: not with DDP or checkpointing."""
-    alone = ranks.device.type == "cuda" and ranks.world_size == 1
+    """Whether CUDA graphs are asked for and can be: not where layers are compiled or recomputed."""
     able = system.recordable and not (settings.recompute or settings.compile)
-    return settings.cuda_graphs and alone and able
+    return settings.cuda_graphs and ranks.device.type == "cuda" and able
 
 
 class Recordings:
-    """The same as what it records. Gradients stay where they are: zero them in place.
+    """What a call returns is valid until the next one."""
 
-    What a call returns is valid until the next one.
-    """
-
-    def __init__(
-        self,
-        differentiate: Differentiate,
-        parameters: Sequence[Parameter],
-        warn: Callable[[str], None],
-    ) -> None:
-        self.differentiate, self.parameters, self.warn = differentiate, parameters, warn
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self.warn = warn
         self.failed = False
         self._recorder = Recorder()
         self._seen: set[Hashable] = set()
-        self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor], list[Tensor]]] = {}
-        self._gradients: list[Tensor | None] = []  # that the graphs write to
+        self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Tensors, Tensors]] = {}
 
-    def __call__(
-        self, example: Example, progress: Progress, scale: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        key = progress.phase, *(tensor.shape for tensor in example)
-        if any(p.grad is not g for p, g in zip(self.parameters, self._gradients, strict=False)):
-            self.forget()
-        if key not in self._graphs and not self._record_if_due(key, example, progress, scale):
-            return self._recorder.compute(lambda: self.differentiate(example, progress, scale))
-        graph, own, (loss, stats) = self._graphs[key]
-        for mine, given in zip(own, (*example, *progress[:2], scale), strict=True):
+    def __call__(self, name: Hashable, work: Work, *inputs: Tensor) -> Tensors:
+        """``work(*inputs)``; work of the same name and shapes must be the same."""
+        key = name, *(tensor.shape for tensor in inputs)
+        if key not in self._graphs and not self._record_if_due(key, work, inputs):
+            return self._recorder.compute(lambda: work(*inputs))
+        graph, own, results = self._graphs[key]
+        for mine, given in zip(own, inputs, strict=True):
             mine.copy_(given)
         graph.replay()
-        return loss, stats
+        return results
 
-    def _record_if_due(
-        self, key: Hashable, example: Example, progress: Progress, scale: Tensor
-    ) -> bool:
+    def _record_if_due(self, key: Hashable, work: Work, inputs: Tensors) -> bool:
         """False if it is not recorded: not yet, for want of room, or not at all."""
         if self.failed or key not in self._seen or not has_room():
             self._seen.add(key)
             return False
-        own = [tensor.clone() for tensor in (*example, *progress[:2], scale)]
-        *tensors, epoch, epochs, own_scale = own
-        now = Example(*tensors), Progress(epoch, epochs, progress.phase), own_scale
+        own = tuple(tensor.clone() for tensor in inputs)
         try:
-            graph, results = self._record(*now)
+            graph, results = self._record(lambda: work(*own))
         except RuntimeError as error:
             self.failed = True
             self.forget()
             self.warn(f"CUDA graphs failed, training without them, more slowly: {error}")
             return False
-        self._gradients = [parameter.grad for parameter in self.parameters]
-        self._graphs[key] = graph, own, list(results)
+        self._graphs[key] = graph, own, results
         return True
 
     def forget(self) -> None:
-        """Give the memory back. What comes next is computed first: its gradients must exist."""
+        """Give the memory back."""
         self._graphs.clear()
         self._recorder = Recorder()
         self._seen.clear()
-        self._gradients = []
 
-    def _record(
-        self, example: Example, progress: Progress, scale: Tensor
-    ) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, Tensor]]:
-        return self._recorder.record(lambda: self.differentiate(example, progress, scale))
+    def _record(self, work: Callable[[], Tensors]) -> tuple[torch.cuda.CUDAGraph, Tensors]:
+        return self._recorder.record(work)
 
 
 def has_room() -> bool:

@@ -34,6 +34,9 @@ class DataSettings:
         16_384, "tokens of one batch on one device, padding included", at_least=1
     )
     mix_lengths: bool = option(False, "batches of any lengths: more padding, steadier updates")
+    packed: bool | None = option(
+        None, "batches of all lengths, computed without padding; null: on a GPU in bf16"
+    )
 
 
 @dataclass(frozen=True)

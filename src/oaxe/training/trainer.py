@@ -1,9 +1,7 @@
 """The training loop.
 
 for update in loader:                # the same batches for the same seed, resumed or not
-    make the masked inputs           # and count their words: the loss is divided once
-    for each batch:                  # accumulated, over batches and ranks
-        (loss / words).backward()
+    its gradient                     # of all batches and ranks, see oaxe.training.step
     optimizer.step()
     log, validate, save              # the only moments that wait for the device
 
@@ -14,26 +12,22 @@ which numbers are added up.
 
 import math
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from rich.console import Console
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from oaxe.decoding.saved import differences
 from oaxe.losses import NotFiniteError
 from oaxe.losses.assignment import forget_costs
 from oaxe.support.errors import UserError
-from oaxe.systems import Example, Progress, System
-from oaxe.text.batches import Batch, Update, UpdateLoader
+from oaxe.systems import System
+from oaxe.text.batches import Update, UpdateLoader
 from oaxe.text.corpus import Corpus
-from oaxe.text.symbols import EOS, UNK
-from oaxe.training.averaging import GROUP, Averages
+from oaxe.training.averaging import GROUP
 from oaxe.training.checkpoint import (
     Position,
     checkpoints,
@@ -47,10 +41,8 @@ from oaxe.training.checkpoint import (
 from oaxe.training.interruption import AbandonedError, Interruption
 from oaxe.training.log import RunLog
 from oaxe.training.ranks import Ranks
-from oaxe.training.recordings import Recordings, may_record
-from oaxe.training.running import RunningStatistics
-from oaxe.training.schedule import learning_rate
 from oaxe.training.settings import Settings
+from oaxe.training.step import Step
 from oaxe.training.validation import Validation
 
 CHECKPOINTS, BEST = "checkpoints", "best"  # folders of a run
@@ -73,34 +65,27 @@ class Trainer:
         self.system, self.corpus, self.validation = system, corpus, validation
         self.folder = Path(settings.run)
         self.position = Position()
-        optim = settings.optim
-        self.optimizer = torch.optim.AdamW(
-            system.parameters(),
-            lr=optim.lr,
-            betas=optim.betas,
-            eps=optim.eps,
-            weight_decay=optim.weight_decay,
-            fused=ranks.device.type == "cuda",
-        )
-        self.statistics = RunningStatistics(ranks)
-        self.averages = Averages(system, settings.train.ema) if settings.train.ema else None
+        self.update = Step(settings, system, ranks, self.warn)
         self._resume()
         self._saved_step = self.position.step
-        transformer = system.transformer
-        transformer.recompute = settings.train.recompute
-        if settings.train.compile:
-            # Layer by layer: all layers of a kind share one graph, compiled in seconds.
-            for layer in (*transformer.encoder, *transformer.decoder):
-                layer.compile(dynamic=True)
-        self._shared = DistributedDataParallel(system) if ranks.world_size > 1 else system
-        self.recordings: Recordings | None = None
-        if may_record(system, settings.train, ranks):
-            self.recordings = Recordings(self._differentiate, [*system.parameters()], self.warn)
-        self.differentiate = self.recordings or self._differentiate
         self._interruption = Interruption(alone=ranks.world_size == 1)
         self._ticked = time.monotonic()
         self._unchecked: list[tuple[int, list[Tensor], Tensor]] = []  # step, indices, loss
         self._advised: set[str] = set()
+
+    @property
+    def packed(self) -> bool:
+        """Whether batches are computed without their padding."""
+        settings, wanted = self.settings.train, self.settings.data.packed
+        able = self.system.room(1, 1, 1) is not None
+        able = able and not (settings.compile or settings.recompute)
+        if wanted and not able:
+            raise UserError(
+                f"data.packed: the system {self.system.name} is computed with padding, and so is "
+                "every system with train.compile or train.recompute"
+            )
+        fast = self.ranks.device.type == "cuda" and settings.precision == "bf16"
+        return able and (fast if wanted is None else wanted)
 
     def loader(self) -> UpdateLoader:
         """The updates from here on."""
@@ -115,6 +100,7 @@ class Trainer:
             start_epoch=self.position.epoch,
             start_update=self.position.update,
             mix_lengths=self.settings.data.mix_lengths,
+            packed=self.packed,
         )
 
     def run(self) -> str:
@@ -143,8 +129,8 @@ class Trainer:
                     reason = self.one_update(next(loader), log)
         finally:
             loader.close()
-            if self.recordings:
-                self.recordings.forget()
+            if self.update.recordings:
+                self.update.recordings.forget()
             if log:
                 log.close()
         return reason
@@ -196,95 +182,17 @@ class Trainer:
 
     def step(self, update: Update) -> float:
         """Change the weights once; returns the learning rate."""
-        settings, ranks, step = self.settings, self.ranks, self.position.step + 1
-        # Every update seeds itself: a resumed run needs no generator state to repeat it.
-        entropy = [settings.train.seed, step, ranks.rank]
-        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]))
-        self.system.train()
-        examples = [self.example(batch) for batch in update.batches]
-        total = torch.zeros((), device=ranks.device)
-        words = torch.zeros((), device=ranks.device)
-        progress = self._progress(update)
-        sums: Tensor | None = None
-        for example in examples:
-            words += example.n_words
-        ranks.add_up(words)
-        # DDP takes the mean over ranks; the loss is a sum over all of them. A rank without a batch
-        # takes part with one sentence that weighs nothing.
-        weight = float(ranks.world_size) if examples else 0.0
-        nothing = Batch(torch.tensor([[EOS]]), torch.tensor([[UNK]]), torch.tensor([0]), 1)
-        examples = examples or [self.example(nothing.to(ranks.device))]
-
-        scale = weight / words
-        self.optimizer.zero_grad(set_to_none=self.recordings is None)
-        with self._interruption.repeatable():
-            for number, example in enumerate(examples, 1):
-                with self._sync_if(number == len(examples)):
-                    try:
-                        loss, stats = self.differentiate(example, progress, scale)
-                    except NotFiniteError as error:  # in the matching, on a GPU of an update before
-                        now = [(step, indices_of(update), torch.tensor(math.nan))]
-                        suspects = [*self._unchecked, *now]
-                        wrong = next(s for s in suspects if not math.isfinite(s[2]))
-                        raise UserError(
-                            self._not_finite(wrong[1], f"update {wrong[0]}: {error}")
-                        ) from None
-                if not weight:  # zeros, so that all ranks have the same statistics to add up
-                    loss, stats = torch.zeros_like(loss), torch.zeros_like(stats)
-                sums = stats.double() if sums is None else sums + stats
-                total += loss
-        assert sums is not None
-        self.statistics.add(progress.phase, sums)
-        self._unchecked.append((step, indices_of(update), total))
-        optim = settings.optim
-        last = self._last_update(update.n_updates) if optim.decay == "linear" else None
-        lr = learning_rate(step, peak=optim.lr, warmup=optim.warmup, last=last)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        if optim.clip:
-            torch.nn.utils.clip_grad_norm_(self.system.parameters(), optim.clip)
-        self.optimizer.step()
-        if self.averages:
-            self.averages.prepare(step)
-            self.averages.update()
-        return lr
-
-    def _differentiate(
-        self, example: Example, progress: Progress, scale: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Loss, and sums and numbers of its statistics; the gradient is added to the others."""
-        with self.autocast():
-            loss, statistics = self._shared(example, progress)
-        if "loss" not in statistics:
-            raise UserError(f'the system {self.system.name} reports no statistic "loss"')
-        (loss * scale).backward()
-        return loss.detach(), self.statistics.stack(progress.phase, statistics)
-
-    def example(self, batch: Batch) -> Example:
-        return self.system.example(batch.source, batch.target)
-
-    def _progress(self, update: Update) -> Progress:
-        epoch = update.epoch + update.number / update.n_updates
-        epochs = self.settings.epochs(update.n_updates)
-        now, end = (
-            torch.full((), number, dtype=torch.float64, device=self.ranks.device)
-            for number in (epoch, epochs)
-        )
-        return Progress(now, end, self.system.phase(epoch, epochs))
-
-    def _last_update(self, updates_an_epoch: int) -> int:
-        limits = self.settings.train
-        return min(n for n in (limits.steps, limits.epochs * updates_an_epoch) if n)
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        wanted = self.settings.train.precision == "bf16"
-        return torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=wanted)
-
-    def _sync_if(self, last: bool) -> AbstractContextManager[Any]:
-        """Gradients travel between ranks once an update, with its last batch."""
-        if isinstance(self._shared, DistributedDataParallel) and not last:
-            return self._shared.no_sync()
-        return nullcontext()
+        number = self.position.step + 1
+        try:
+            with self._interruption.repeatable():
+                total = self.update.gradient(update, number)
+        except NotFiniteError as error:  # in the matching, on a GPU of an update before
+            now = [(number, indices_of(update), torch.tensor(math.nan))]
+            wrong = next(s for s in [*self._unchecked, *now] if not math.isfinite(s[2]))
+            message = self._not_finite(wrong[1], f"update {wrong[0]}: {error}")
+            raise UserError(message) from None
+        self._unchecked.append((number, indices_of(update), total))
+        return self.update.change_weights(update, number)
 
     def _tick(self) -> None:
         """Count the time since the last tick, validation or save as spent on updates."""
@@ -304,7 +212,10 @@ class Trainer:
         self.ranks.stop_at(problem)
         if weights:
             # A finite loss can have a gradient that is not: the next loss would show it, too late.
-            tensors = [*self.system.parameters(), *optimizer_tensors(self.optimizer).values()]
+            tensors = [
+                *self.system.parameters(),
+                *optimizer_tensors(self.update.optimizer).values(),
+            ]
             if not all(tensor.isfinite().all() for tensor in tensors):
                 what = f"update {self.position.step} made weights that are not finite"
                 problem = self._not_finite(self._unchecked[-1][1], what)
@@ -336,9 +247,10 @@ class Trainer:
 
     def _log_training(self, log: RunLog | None, epoch: float, lr: float) -> None:
         means = {
-            n: total / max(number, 1) for n, (total, number) in self.statistics.totals().items()
+            n: total / max(number, 1)
+            for n, (total, number) in self.update.statistics.totals().items()
         }
-        self.statistics.clear()
+        self.update.statistics.clear()
         elapsed = self.position.seconds - self.position.logged_seconds
         self.position.logged_seconds = self.position.seconds
         tokens, self.position.tokens = self.position.tokens, 0
@@ -366,7 +278,7 @@ class Trainer:
         """Returns INTERRUPTED if it was, or nothing."""
         if not self.position.validation_due:
             return ""
-        with self.averages.in_use() if self.averages else nullcontext():
+        with self.update.averages.in_use() if self.update.averages else nullcontext():
             return self._validate(log)
 
     def _validate(self, log: RunLog | None) -> str:
@@ -397,15 +309,15 @@ class Trainer:
     def _save(self) -> None:
         position, folder = self.position, self.folder / CHECKPOINTS
         if position.step != self._saved_step:
-            position.statistics = self.statistics.totals()
+            position.statistics = self.update.statistics.totals()
             self._saved_step = position.step
             if self.ranks.is_first:
                 tensors = {
                     "model": self.system.state_dict(),
-                    "optimizer": optimizer_tensors(self.optimizer),
+                    "optimizer": optimizer_tensors(self.update.optimizer),
                 }
-                if self.averages:
-                    tensors[GROUP] = self.averages.tensors()
+                if self.update.averages:
+                    tensors[GROUP] = self.update.averages.tensors()
                 save_checkpoint(folder, position.step, tensors, asdict(position))
         if self.ranks.is_first:
             # Later steps are damaged: this run began before them.
@@ -429,11 +341,11 @@ class Trainer:
         if problems:
             raise UserError(f"{path} is of another model:\n  " + "\n  ".join(problems))
         self.system.load_state_dict(tensors["model"])
-        load_optimizer(self.optimizer, tensors["optimizer"])
-        if self.averages:
-            self.averages.load(tensors, str(path))
+        load_optimizer(self.update.optimizer, tensors["optimizer"])
+        if self.update.averages:
+            self.update.averages.load(tensors, str(path))
         self.position = Position(**state)
-        self.statistics.carried = self.position.statistics
+        self.update.statistics.carried = self.position.statistics
         if self.ranks.is_first:
             self.console.print(f"resumed from {path}")
 

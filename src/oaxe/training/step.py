@@ -1,0 +1,147 @@
+"""One update of the weights: gradients, their sum over ranks, clipping, optimiser, averages.
+
+On a GPU an update is two CUDA graphs: that of each of its batches, and that of the weights. (Over
+several GPUs the sum of the gradients stands between them.)
+"""
+
+from collections.abc import Callable, Hashable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oaxe.support.errors import UserError
+from oaxe.systems import Example, Progress, System
+from oaxe.text.batches import Batch, Update
+from oaxe.text.symbols import EOS, UNK
+from oaxe.training.averaging import Averages
+from oaxe.training.gradients import Gradients
+from oaxe.training.ranks import Ranks
+from oaxe.training.recordings import Recordings, Tensors, may_record
+from oaxe.training.running import RunningStatistics
+from oaxe.training.schedule import learning_rate
+from oaxe.training.settings import Settings
+
+
+class Step:
+    def __init__(
+        self, settings: Settings, system: System, ranks: Ranks, warn: Callable[[str], None]
+    ) -> None:
+        self.settings, self.system, self.ranks = settings, system, ranks
+        optim, train = settings.optim, settings.train
+        on_gpu = ranks.device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(
+            system.parameters(),
+            lr=torch.tensor(optim.lr, device=ranks.device) if on_gpu else optim.lr,
+            betas=optim.betas,
+            eps=optim.eps,
+            weight_decay=optim.weight_decay,
+            fused=on_gpu,
+            capturable=on_gpu,
+        )
+        self.statistics = RunningStatistics(ranks)
+        self.averages = Averages(system, train.ema) if train.ema else None
+        transformer = system.transformer
+        transformer.recompute = train.recompute
+        if train.compile:
+            # Layer by layer: all layers of a kind share one graph, compiled in seconds.
+            for layer in (*transformer.encoder, *transformer.decoder):
+                layer.compile(dynamic=True)
+        plain = not (train.compile or train.recompute)
+        self.gradients = Gradients(system, half=train.precision == "bf16", copies=plain)
+        self.recordings = Recordings(warn) if may_record(system, train, ranks) else None
+
+    def gradient(self, update: Update, number: int) -> Tensor:
+        """That of an update, counted from 1, in ``grad`` of the parameters; returns its loss."""
+        settings, ranks = self.settings, self.ranks
+        # Every update seeds itself: a resumed run needs no generator state to repeat it.
+        entropy = [settings.train.seed, number, ranks.rank]
+        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]))
+        self.system.train()
+        # A rank without a batch takes part with one sentence that weighs nothing.
+        nothing = Batch(torch.tensor([[EOS]]), torch.tensor([[UNK]]), torch.tensor([0]), 1)
+        batches = update.batches or [nothing.to(ranks.device)]
+        weight = float(bool(update.batches))
+        examples = [self.example(batch) for batch in batches]
+        words = torch.zeros((), device=ranks.device)
+        for example in examples:
+            words += weight * example.n_words
+        ranks.add_up(words)
+        progress = self._progress(update)
+        total = torch.zeros((), device=ranks.device)
+        sums: Tensor | None = None
+        for batch, example in zip(batches, examples, strict=True):
+            self._make_room(batch)
+            loss, stats = self.differentiate(example, progress, weight / words, first=sums is None)
+            # Zeros as well, so that all ranks have the same statistics to add up.
+            sums = weight * stats.double() + (0.0 if sums is None else sums)
+            total += weight * loss
+        assert sums is not None
+        self.statistics.add(progress.phase, sums)
+        return total
+
+    def differentiate(
+        self, example: Example, progress: Progress, scale: Tensor, *, first: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """Loss, and sums and numbers of its statistics; valid until the next call."""
+        epoch, epochs, phase = progress
+
+        def work(*given: Tensor) -> Tensors:
+            *tensors, epoch, epochs, scale = given
+            now = Example(*tensors), Progress(epoch, epochs, phase), scale
+            loss, statistics = self.gradients.compute(*now, first=first)
+            if "loss" not in statistics:
+                raise UserError(f'the system {self.system.name} reports no statistic "loss"')
+            return loss, self.statistics.stack(phase, statistics)
+
+        name = phase, first, self.system.transformer.room
+        loss, stats = self._recorded(name, work, *example, epoch, epochs, scale)
+        return loss, stats
+
+    def change_weights(self, update: Update, number: int) -> float:
+        """By the gradient of that update; returns the learning rate."""
+        optim = self.settings.optim
+        self.gradients.add_up(self.ranks)
+        last = self._last_update(update.n_updates) if optim.decay == "linear" else None
+        lr = learning_rate(number, peak=optim.lr, warmup=optim.warmup, last=last)
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(lr)
+            else:
+                group["lr"] = lr
+        if self.averages:
+            self.averages.prepare(number)
+        self._recorded("weights", self._change_weights)
+        return lr
+
+    def example(self, batch: Batch) -> Example:
+        return self.system.example(batch.source, batch.target)
+
+    def _make_room(self, batch: Batch) -> None:
+        """For the tokens of a packed batch; others are computed with their padding."""
+        room = batch.room and self.system.room(len(batch.source), *batch.room)
+        self.system.transformer.room = room
+
+    def _change_weights(self) -> Tensors:
+        if self.settings.optim.clip:
+            torch.nn.utils.clip_grad_norm_(self.system.parameters(), self.settings.optim.clip)
+        self.optimizer.step()
+        if self.averages:
+            self.averages.update()
+        return ()
+
+    def _recorded(self, name: Hashable, work: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
+        return self.recordings(name, work, *inputs) if self.recordings else work(*inputs)
+
+    def _progress(self, update: Update) -> Progress:
+        epoch = update.epoch + update.number / update.n_updates
+        epochs = self.settings.epochs(update.n_updates)
+        now, end = (
+            torch.full((), number, dtype=torch.float64, device=self.ranks.device)
+            for number in (epoch, epochs)
+        )
+        return Progress(now, end, self.system.phase(epoch, epochs))
+
+    def _last_update(self, updates_an_epoch: int) -> int:
+        limits = self.settings.train
+        return min(n for n in (limits.steps, limits.epochs * updates_an_epoch) if n)
