@@ -162,11 +162,11 @@ def assemble(
     system.to(ranks.device)
     if ranks.is_first:
         _open_folder(folder, settings, manifest)
+        ema = settings.train.ema
+        averages = f"; averages of the weights, train.ema {ema:g}" if ema else ""
         console.print(
             f"{system.name}, {system.n_parameters:,} parameters, {len(corpus):,} pairs, "
-            f"{ranks.world_size} x {ranks.device.type}, run {folder}"
-            + f"; averages of the weights, train.ema {settings.train.ema}"
-            * bool(settings.train.ema),
+            f"{ranks.world_size} x {ranks.device.type}, run {folder}{averages}",
             highlight=False,
         )
     if ranks.is_first and start:
