@@ -55,7 +55,7 @@ def _backward(
     gradient: Tensor, x: Tensor, weight: Tensor, inner: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     of_inner, of_bias = kernel.backward(gradient.contiguous(), inner)
-    return of_inner @ weight, of_inner.T @ x, of_bias.to(x.dtype)
+    return of_inner @ weight, of_inner.T @ x, of_bias
 
 
 @_backward.register_fake

@@ -1,17 +1,26 @@
-"""What stands between the blocks of a post-norm Transformer: dropout, sum, normalisation."""
+"""What stands between the blocks of a Transformer: dropout, sum, normalisation."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from oaxe.model.attention import is_large
+from oaxe.model.span_attention import is_fast
 
 try:
     from oaxe.model.kernels import residual as kernel
 except ImportError:  # no Triton
     kernel = None  # type: ignore[assignment]
+
+
+class Dropout(NamedTuple):
+    """Which numbers are dropped, where many sums share a random seed."""
+
+    seed: Tensor | None  # () int64, random; what is dropped on a GPU follows from it
+    number: int  # of the sum, among those that share the seed
+    probability: float
 
 
 def add_and_normalise(
@@ -43,6 +52,37 @@ def add_and_normalise(
     return F.layer_norm(x + F.dropout(update, drop), weight.shape, weight, bias, eps)
 
 
+def sum_and_normalise(
+    x: Tensor,
+    update: Tensor | None,
+    update_bias: Tensor | None,
+    norm: nn.LayerNorm,
+    dropout: Dropout,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Layer normalisation of ``x + dropout(update + update_bias)``, twice, and the sum itself.
+
+    Twice, for the block that reads it and for the sum after that block: where each is used once,
+    nothing but this adds up gradients. The sum is kept in the dtype of x.
+
+    Args:
+        x: ``(tokens, dim)``; with no update, it is the sum.
+        update, update_bias: ``(tokens, dim)`` and ``(dim,)``.
+        norm: its weight and bias may be more precise than the rest.
+        dropout: of the update.
+        dtype: of the result, the one of the layers that read it.
+    """
+    if is_fast(dtype, x.device) and kernel is not None and x.shape[-1] in kernel.DIMS:
+        out: tuple[Tensor, Tensor, Tensor] = _Sum.apply(  # type: ignore[no-untyped-call]
+            x, update, update_bias, norm.weight, norm.bias, norm.eps, *dropout, dtype
+        )
+        return out
+    if update is not None:
+        x = x + F.dropout(update + update_bias, dropout.probability)
+    normal = norm(x.to(norm.weight.dtype)).to(dtype)
+    return normal, normal, x
+
+
 def _is_fused(x: Tensor, update: Tensor) -> bool:
     return (
         kernel is not None
@@ -58,17 +98,17 @@ def _is_fused(x: Tensor, update: Tensor) -> bool:
 def _add_and_normalise(
     x: Tensor, update: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, eps: float, drop: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return kernel.forward(x, update, weight, bias, seed, eps, drop)
+    random = seed if drop else None
+    return kernel.forward(x, update, None, weight, bias, eps, random, 0, drop, update.dtype)
 
 
 @_add_and_normalise.register_fake
 def _(
     x: Tensor, update: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, eps: float, drop: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    out, total = (update.new_empty(update.shape) for _ in range(2))
     n_rows = x.numel() // x.shape[-1]
     mean, scale = (x.new_empty(n_rows, dtype=torch.float32) for _ in range(2))
-    return out, total, mean, scale
+    return update.new_empty(update.shape), x.new_empty(x.shape), mean, scale
 
 
 @torch.library.custom_op("oaxe::add_and_normalise_backward", mutates_args=())
@@ -80,9 +120,13 @@ def _backward(
     weight: Tensor,
     seed: Tensor,
     drop: float,
-    dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return kernel.backward(gradient, total, mean, scale, weight, seed, drop, dtype)
+    kept = total, mean, scale, weight, seed if drop else None, 0, drop
+    of_x, of_update, (of_weight, of_bias) = kernel.backward(
+        gradient, None, None, *kept, gradient.dtype, None
+    )
+    assert of_update is not None
+    return of_x, of_update, of_weight, of_bias
 
 
 @_backward.register_fake
@@ -94,21 +138,56 @@ def _(
     weight: Tensor,
     seed: Tensor,
     drop: float,
-    dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     of_weight, of_bias = (weight.new_empty(weight.shape) for _ in range(2))
-    return total.new_empty(total.shape, dtype=dtype), torch.empty_like(total), of_weight, of_bias
+    return torch.empty_like(total), gradient.new_empty(gradient.shape), of_weight, of_bias
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, _, weight, _, seed, _, ctx.drop = inputs
-    ctx.dtype = x.dtype
+    _, _, weight, _, seed, _, ctx.drop = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*output[1:], weight, seed)
 
 
 def _differentiate(ctx: Any, gradient: Tensor, *others: None) -> tuple[Tensor | None, ...]:
-    return *_backward(gradient, *ctx.saved_tensors, ctx.drop, ctx.dtype), None, None, None
+    return *_backward(gradient, *ctx.saved_tensors, ctx.drop), None, None, None
 
 
 _add_and_normalise.register_autograd(_differentiate, setup_context=_remember)
+
+
+class _Sum(torch.autograd.Function):
+    """See :func:`sum_and_normalise`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        update: Tensor | None,
+        update_bias: Tensor | None,
+        weight: Tensor,
+        bias: Tensor,
+        eps: float,
+        seed: Tensor | None,
+        number: int,
+        drop: float,
+        dtype: torch.dtype,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        random = seed if drop else None
+        assert drop == 0 or seed is not None
+        out, total, mean, scale = kernel.forward(
+            x, update, update_bias, weight, bias, eps, random, number, drop, dtype
+        )
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(total, mean, scale, weight, random)
+        ctx.dropout = number, drop
+        ctx.dtypes = [None if given is None else given.dtype for given in (update, update_bias)]
+        return out, out.view_as(out), total.view_as(total) if update is None else total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+        of_x, of_update, (of_weight, of_bias, *of_update_bias) = kernel.backward(
+            *gradients, *ctx.saved_tensors, *ctx.dropout, *ctx.dtypes
+        )
+        given = of_x, of_update, of_update_bias[0] if of_update_bias else None, of_weight, of_bias
+        return *given, None, None, None, None, None

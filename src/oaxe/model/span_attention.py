@@ -36,7 +36,7 @@ def self_attention(x: Tensor, weight: Tensor, bias: Tensor, heads: int, spans: S
                 [2.]])
     """
     if _is_fused(x, heads):
-        out: Tensor = _SelfAttention.apply(x, weight, bias, heads, spans)
+        out: Tensor = _SelfAttention.apply(x, weight, bias, heads, spans)  # type: ignore[no-untyped-call]
         return out
     query, key, value = F.linear(x, weight, bias).view(len(x), 3, heads, -1).unbind(1)
     return _attention(query, key, value, spans).reshape(x.shape)
@@ -64,20 +64,21 @@ def cross_attention(
     """
     given = x, source, query_weight, query_bias, weight, bias
     if _is_fused(x, heads):
-        out, source = _CrossAttention.apply(*given, heads, spans)
+        out, source = _CrossAttention.apply(*given, heads, spans)  # type: ignore[no-untyped-call]
         return out, source
     query = F.linear(x, query_weight, query_bias).view(len(x), heads, -1)
     key, value = F.linear(source, weight, bias).view(len(source), 2, heads, -1).unbind(1)
     return _attention(query, key, value, spans).reshape(x.shape), source
 
 
-def is_fast(x: Tensor) -> bool:
-    """Whether kernels are for x: half precision on a GPU."""
-    return plain.KERNELS and x.is_cuda and x.dtype in (torch.bfloat16, torch.float16)
+def is_fast(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether kernels are for this: half precision on a GPU."""
+    return plain.KERNELS and device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
 
 
 def _is_fused(x: Tensor, heads: int) -> bool:
-    return kernel is not None and is_fast(x) and x.shape[-1] // heads in kernel.HEAD_DIMS
+    fits = kernel is not None and x.shape[-1] // heads in kernel.HEAD_DIMS
+    return fits and is_fast(x.dtype, x.device)
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, spans: Spans) -> Tensor:

@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from oaxe.model.kernels.sums import add_up
+
 BLOCK = 2048  # numbers of a program of the forward pass
 COLUMNS = 1024  # of one of the backward pass
 PROGRAMS = 1024  # of the backward pass for each block of columns; every one adds up many rows
@@ -24,16 +26,16 @@ def forward(x: Tensor) -> Tensor:
 
 
 def backward(gradient: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient of x, and its sum over the rows in float32."""
+    """The gradient of x, and its sum over the rows."""
     rows, dim = x.shape
     of_x = torch.empty_like(x)
     programs = min(PROGRAMS, rows)
-    sums = torch.empty(programs, dim, device=x.device)
+    sums = torch.empty(1, programs, dim, device=x.device)
     with torch.cuda.device_of(x):
         _backward[(programs, triton.cdiv(dim, COLUMNS))](
             gradient, x, of_x, sums, rows, dim, programs, block=COLUMNS, num_warps=WARPS
         )
-    return of_x, sums.sum(0)
+    return of_x, add_up(sums, x.dtype)[0]
 
 
 @triton.jit
