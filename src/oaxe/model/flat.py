@@ -48,6 +48,9 @@ def encode_flat(
         norm: after the last layer; ``nn.Identity`` for none.
         recompute: compute activations again in the backward pass, instead of keeping them.
     """
+    if not len(layers):  # a language model
+        out: Tensor = norm(x)
+        return out
     stream = _begin(layers, x)
     for layer in layers:
         stream = _through(_encoder_layer, recompute, layer, stream, spans)

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from oaxe.losses.rows import Rows, rows_of
 from oaxe.model.attention import attention
 from oaxe.model.feed_forward import linear_gelu
+from oaxe.model.flat import decode_flat, encode_flat
 from oaxe.model.residual import add_and_normalise
 from oaxe.model.spans import spans_between
 from oaxe.text.batches import Room
@@ -278,7 +279,7 @@ class Transformer(nn.Module):
         if self.room is not None:
             rows = rows_of(mask.flatten(), self.room.source)
             x = self._embed_packed(source, mask, rows, self.source_positions, self.source_from_end)
-            x = self.dropout(self.source_norm(x))
+            x = self.dropout(self.source_norm(x)).to(self.output_weight.dtype)
             lengths, tokens = mask.sum(1), self.room.source
             spans = spans_between(lengths, lengths, tokens, tokens)
             return Encoded(encode_flat(self.encoder, x, spans, self.encoder_norm), mask, rows)
@@ -333,7 +334,7 @@ class Transformer(nn.Module):
         assert self.room is not None
         rows = rows_of(mask.flatten(), self.room.target)
         x = self._embed_packed(inputs, mask, rows, self.target_positions, self.target_from_end)
-        x = self.dropout(self.target_norm(x))
+        x = self.dropout(self.target_norm(x)).to(self.output_weight.dtype)
         n_source, n_target = self.room
         lengths, source_lengths = mask.sum(1), encoded.mask.sum(1)
         own = spans_between(lengths, lengths, n_target, n_target, causal=self.causal)
