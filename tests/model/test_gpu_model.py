@@ -11,7 +11,11 @@ import oaxe
 from oaxe.model import attention as attention_module
 from oaxe.model.attention import attention
 from oaxe.model.feed_forward import linear_gelu
+from oaxe.model.flat import decode_flat, encode_flat
+from oaxe.model.graphs import Recorder
 from oaxe.model.residual import add_and_normalise
+from oaxe.model.span_attention import cross_attention, self_attention
+from oaxe.model.spans import spans_between
 from oaxe.model.transformer import SIZES, Norm, Transformer, initialise
 from oaxe.text.symbols import MASK, PAD
 from tests.gpu import GPU
@@ -146,6 +150,87 @@ def test_gradients_no_further_off_than_plain(
     # A rounding may choose another order of the words: one batch says little, their mean more.
     ours, theirs = (sum(column) / len(errors) for column in zip(*errors, strict=True))
     assert ours <= 1.2 * theirs + 1e-3, errors
+
+
+def packed_lengths(tokens: int) -> Tensor:
+    """Of sentences that fill nearly all of them, some long."""
+    lengths = (torch.randn(tokens, device="cuda") * 0.7 + 3).exp().clamp(1, 300).long()
+    return lengths[lengths.cumsum(0) <= tokens - 10]
+
+
+@pytest.mark.parametrize("kind", ["own", "causal", "cross"])
+@pytest.mark.parametrize("head_dim", [16, 64, 128])
+def test_span_attention_no_further_off_than_plain(
+    head_dim: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    tokens, dim = 2_000, 2 * head_dim
+    lengths = packed_lengths(tokens)
+    others = lengths.flip(0) if kind == "cross" else lengths
+    spans = spans_between(lengths, others, tokens, tokens, kind == "causal")
+    shapes: list[tuple[int, ...]] = [(tokens, dim)]
+    if kind == "cross":
+        shapes += [(tokens, dim), (dim, dim), (dim,), (2 * dim, dim), (2 * dim,)]
+    else:
+        shapes += [(3 * dim, dim), (3 * dim,)]
+    given = [torch.randn(*s, device="cuda", dtype=torch.float64) / s[-1] ** 0.25 for s in shapes]
+    gradient = torch.randn_like(given[0])
+
+    def both_ways(values: list[Tensor], fast: bool) -> list[Tensor]:
+        monkeypatch.setattr(attention_module, "KERNELS", fast)
+        values = [value.detach().requires_grad_() for value in values]
+        operator: Any = cross_attention if kind == "cross" else self_attention
+        out = operator(*values, 2, spans)
+        out = out[0] if kind == "cross" else out
+        return [out, *torch.autograd.grad(out, values, gradient.to(out.dtype))]
+
+    half = [x.bfloat16() for x in given]
+    for ours, plain, exact in zip(
+        both_ways(half, True), both_ways(half, False), both_ways(given, False), strict=True
+    ):
+        errors = [float((x - exact).norm() / exact.norm()) for x in (ours, plain)]
+        assert errors[0] <= 1.1 * errors[1] + 1e-3
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_flat_layers_no_further_off_than_plain(norm: Norm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the same again, recorded as a CUDA graph and replayed with other inputs."""
+    torch.manual_seed(0)
+    model = Transformer(
+        vocab_size=60, **SIZES["small"], max_length=20, causal=False, dropout=0.0, norm=norm
+    ).cuda()
+    parameters = [*model.encoder.parameters(), *model.decoder.parameters()]
+    tokens = 4_000
+    lengths = packed_lengths(tokens)
+    own = spans_between(lengths, lengths, tokens, tokens)
+    target = spans_between(lengths.flip(0), lengths.flip(0), tokens, tokens)
+    cross = spans_between(lengths.flip(0), lengths, tokens, tokens)
+    seeing = (cross.last > cross.first).unsqueeze(1)
+    batches = [[torch.randn(tokens, 256, device="cuda") for _ in range(3)] for _ in range(2)]
+
+    def through(batch: list[Tensor], dtype: torch.dtype, fast: bool) -> list[Tensor]:
+        for module in model.modules():  # normalisations stay precise
+            if isinstance(module, torch.nn.Linear):
+                module.to(dtype)
+        x, y, gradient = (given.to(dtype) for given in batch)
+        monkeypatch.setattr(attention_module, "KERNELS", fast)
+        hidden = encode_flat(model.encoder, x, own, model.encoder_norm)
+        out = decode_flat(model.decoder, y, target, hidden, cross, model.decoder_norm)
+        return [out, *torch.autograd.grad(out, parameters, gradient * seeing)]
+
+    exact = [through(batch, torch.float32, fast=False) for batch in batches]
+    plain = [through(batch, torch.bfloat16, fast=False) for batch in batches]
+    given = [value.clone() for value in batches[0]]
+    recorder = Recorder()
+    recorder.compute(lambda: through(given, torch.bfloat16, fast=True))
+    graph, found = recorder.record(lambda: through(given, torch.bfloat16, fast=True))
+    for batch, right, theirs in zip(batches, exact, plain, strict=True):
+        for place, value in zip(given, batch, strict=True):
+            place.copy_(value)
+        graph.replay()
+        for mine, other, true in zip(found, theirs, right, strict=True):
+            errors = [float((x.float() - true).norm() / true.norm()) for x in (mine, other)]
+            assert errors[0] <= 1.2 * errors[1] + 2e-3
 
 
 @pytest.mark.parametrize("compiled", [False, True])

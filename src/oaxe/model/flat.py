@@ -125,7 +125,7 @@ def _feed_forward(residual: Residual, stream: Stream) -> Stream:
 
 def _begin(layers: nn.ModuleList, x: Tensor) -> Stream:
     """One random seed is drawn for all layers; on a CPU they draw for themselves."""
-    first: Any = layers[0].attention  # type: ignore[union-attr]
+    first: Any = layers[0].attention
     dtype = first.sublayer.output.weight.dtype
     drop = first.dropout.p if layers.training else 0.0
     draws = drop > 0 and is_fast(dtype, x.device)

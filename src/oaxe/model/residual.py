@@ -67,7 +67,7 @@ def sum_and_normalise(
 
     Args:
         x: ``(tokens, dim)``; with no update, it is the sum.
-        update, update_bias: ``(tokens, dim)`` and ``(dim,)``.
+        update, update_bias: ``(tokens, dim)`` and ``(dim,)``, or None.
         norm: its weight and bias may be more precise than the rest.
         dropout: of the update.
         dtype: of the result, the one of the layers that read it.
@@ -78,7 +78,8 @@ def sum_and_normalise(
         )
         return out
     if update is not None:
-        x = x + F.dropout(update + update_bias, dropout.probability)
+        with_bias = update if update_bias is None else update + update_bias
+        x = x + F.dropout(with_bias, dropout.probability)
     normal = norm(x.to(norm.weight.dtype)).to(dtype)
     return normal, normal, x
 
