@@ -74,16 +74,15 @@ def examples(trainer: Trainer) -> Iterator[Example]:
     """Batches without end; every epoch has the same shapes."""
     with trainer.loader() as loader:
         for update in loader:
-            yield from (trainer.example(batch) for batch in update.batches)
+            yield from (trainer.update.example(batch) for batch in update.batches)
 
 
 def differentiate(
     trainer: Trainer, example: Example, progress: Progress, seed: int
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Loss, statistics and the gradient by each parameter; ``seed`` is that of dropout."""
-    trainer.optimizer.zero_grad(set_to_none=False)  # graphs write to where gradients are
     torch.manual_seed(seed)
-    loss, statistics = trainer.differentiate(example, progress, 1 / example.n_words)
+    loss, statistics = trainer.update.differentiate(example, progress, 1 / example.n_words)
     gradients = [p.grad.clone() for p in trainer.system.parameters() if p.grad is not None]
     return loss.clone(), statistics.clone(), gradients
 
@@ -106,7 +105,7 @@ def assert_same_step(recorded: Trainer, plain: Trainer, *given: Any, tolerance: 
 
 def move_on(recorded: Trainer, plain: Trainer) -> None:
     """Learn from the gradients of the recorded step, and have the same weights in both."""
-    recorded.optimizer.step()
+    recorded.update.optimizer.step()
     with torch.no_grad():
         for ours, theirs in zip(
             recorded.system.parameters(), plain.system.parameters(), strict=True
@@ -117,8 +116,8 @@ def move_on(recorded: Trainer, plain: Trainer) -> None:
 def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
     recorded = trainer_of(data, folder / "recorded", **changes)
     plain = trainer_of(data, folder / "plain", train__cuda_graphs=False, **changes)
-    assert recorded.recordings is not None
-    assert plain.recordings is None
+    assert recorded.update.recordings is not None
+    assert plain.update.recordings is None
     return recorded, plain
 
 
@@ -141,13 +140,13 @@ def test_replayed_steps_equal_plain_ones(
     recorded, plain = both(
         digits, tmp_path, train__precision=precision, model__norm=norm, **changes
     )
-    assert recorded.recordings is not None
+    assert recorded.update.recordings is not None
     for number, example in enumerate(islice(examples(recorded), 30)):
         epoch = torch.tensor(number / 10, dtype=torch.float64, device=DEVICE)
         progress = Progress(epoch, END.to(DEVICE), recorded.system.phase(number / 10, EPOCHS))
         assert_same_step(recorded, plain, example, progress, number, tolerance=TOLERANCE[precision])
         move_on(recorded, plain)
-    assert not recorded.recordings.failed
+    assert not recorded.update.recordings.failed
     assert len(set(map(id, replays))) > 2
     assert len(replays) > 2 * len(set(map(id, replays)))
 
@@ -160,7 +159,7 @@ def test_replayed_annealing_follows_the_epoch(
     recorded, plain = both(digits, tmp_path, train__precision=precision, **ANNEALED)
     options = recorded.system.options
     c, lam = options.annealing_c, options.annealing_lambda
-    assert recorded.recordings is not None
+    assert recorded.update.recordings is not None
     replayed = {"xe": 0, "both": 0, "loss": 0}
     for number, example in enumerate(islice(examples(recorded), 72)):
         phase, t = ("xe", "both", "loss")[number % 3], 0.1 + 0.8 * (0.37 * number % 1)
@@ -179,11 +178,11 @@ def test_replayed_annealing_follows_the_epoch(
         )
         replayed[phase] += len(replays) > before
         if phase == "both":
-            index = 2 * recorded.statistics.names[phase].index("xe_weight")
+            index = 2 * recorded.update.statistics.names[phase].index("xe_weight")
             weight, batches = statistics[index : index + 2].tolist()
             assert (weight, batches) == (pytest.approx(t, abs=1e-5), 1)
         move_on(recorded, plain)
-    assert not recorded.recordings.failed
+    assert not recorded.update.recordings.failed
     assert min(replayed.values()) > 5
 
 
@@ -225,7 +224,7 @@ def test_goes_on_where_a_recording_fails(
     monkeypatch.setattr(cmlm.Model, "forward", waits)
     trainer = trainer_of(digits, tmp_path / "run")
     losses = updates(trainer, 60)
-    assert trainer.recordings is not None
-    assert trainer.recordings.failed
+    assert trainer.update.recordings is not None
+    assert trainer.update.recordings.failed
     assert sum(losses[-10:]) < 0.9 * sum(losses[:10])
     assert torch.rand(1_000, device=DEVICE).std() > 0.2

@@ -17,6 +17,7 @@ import yaml
 from torch import Tensor
 from typer.testing import CliRunner
 
+import oaxe.training.step
 import oaxe.training.trainer
 from oaxe.commands.app import app
 from oaxe.losses import assignment
@@ -132,8 +133,8 @@ def signals_at(
         (Validation, "run", 1, 5),  # in a validation, which is made up for
         (Validation, "run", 5, 24),  # in the last one
         (Validation, "score", 2, 10),
-        (oaxe.training.trainer, "learning_rate", 15, 15),  # after the gradients: validated later
-        (oaxe.training.trainer, "learning_rate", 24, 24),  # in the last update
+        (oaxe.training.step, "learning_rate", 15, 15),  # after the gradients: validated later
+        (oaxe.training.step, "learning_rate", 24, 24),  # in the last update
         (oaxe.training.trainer, "save_checkpoint", 2, 5),  # while the best is saved
     ],
 )
@@ -171,7 +172,7 @@ def test_statistics_survive_stops_in_every_phase(
     for before, step in itertools.pairwise(stops):
         with monkeypatch.context() as patch:
             rate = signals_at(step - before, learning_rate)
-            patch.setattr(oaxe.training.trainer, "learning_rate", rate)
+            patch.setattr(oaxe.training.step, "learning_rate", rate)
             assert train_small(settings)[0]["step"] == step
     train_small(settings)
     assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
@@ -306,7 +307,7 @@ def test_a_limit_below_what_is_done(
 ) -> None:
     with monkeypatch.context() as patch:
         moment = signals_at(3, learning_rate)
-        patch.setattr(oaxe.training.trainer, "learning_rate", moment)
+        patch.setattr(oaxe.training.step, "learning_rate", moment)
         assert train_small(settings_of(data, tmp_path / "run"))[0]["step"] == 3
     for _ in range(2):  # without any validation before; the second time there is one
         result, _ = train_small(settings_of(data, tmp_path / "run", train__steps=2))
@@ -385,7 +386,7 @@ def test_weights_that_are_not_finite_are_not_saved(
     def rate(number: int, **options: Any) -> float:
         return float("nan") if next(calls) == step else learning_rate(number, **options)
 
-    monkeypatch.setattr(oaxe.training.trainer, "learning_rate", rate)
+    monkeypatch.setattr(oaxe.training.step, "learning_rate", rate)
     with pytest.raises(UserError, match=rf"update {step} made weights.*training pairs \d+, \d+"):
         train_small(settings)
     kept = [

@@ -15,7 +15,7 @@ from oaxe.losses.rows import Rows, rows_of
 from oaxe.model.attention import attention
 from oaxe.model.feed_forward import linear_gelu
 from oaxe.model.flat import decode_flat, encode_flat
-from oaxe.model.residual import add_and_normalise
+from oaxe.model.residual import Dropout, add_and_normalise, sum_and_normalise
 from oaxe.model.spans import spans_between
 from oaxe.text.batches import Room
 from oaxe.text.symbols import PAD
@@ -278,8 +278,8 @@ class Transformer(nn.Module):
         mask = source != PAD
         if self.room is not None:
             rows = rows_of(mask.flatten(), self.room.source)
-            x = self._embed_packed(source, mask, rows, self.source_positions, self.source_from_end)
-            x = self.dropout(self.source_norm(x)).to(self.output_weight.dtype)
+            tables = self.source_positions, self.source_from_end, self.source_norm
+            x = self._embed_packed(source, mask, rows, *tables)
             lengths, tokens = mask.sum(1), self.room.source
             spans = spans_between(lengths, lengths, tokens, tokens)
             return Encoded(encode_flat(self.encoder, x, spans, self.encoder_norm), mask, rows)
@@ -333,8 +333,8 @@ class Transformer(nn.Module):
         """The same without padding; the states of what is padding are 0."""
         assert self.room is not None
         rows = rows_of(mask.flatten(), self.room.target)
-        x = self._embed_packed(inputs, mask, rows, self.target_positions, self.target_from_end)
-        x = self.dropout(self.target_norm(x)).to(self.output_weight.dtype)
+        tables = self.target_positions, self.target_from_end, self.target_norm
+        x = self._embed_packed(inputs, mask, rows, *tables)
         n_source, n_target = self.room
         lengths, source_lengths = mask.sum(1), encoded.mask.sum(1)
         own = spans_between(lengths, lengths, n_target, n_target, causal=self.causal)
@@ -395,14 +395,19 @@ class Transformer(nn.Module):
         rows: Rows,
         positions: nn.Embedding,
         from_end: nn.Embedding | None,
+        norm: nn.LayerNorm,
     ) -> Tensor:
-        """``(tokens, dim)`` of ``tokens (batch, length)``."""
+        """``(tokens, dim)``: what the layers read of ``tokens (batch, length)``."""
         self._embed(tokens[:0], positions)  # checks the length
         place = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-        x: Tensor = self.tokens(rows.take(tokens.flatten())) + positions(rows.take(place.flatten()))
+        # NaN is seen, where tokens that do not fit would not be missed.
+        table = positions.weight + torch.where(rows.too_many, torch.nan, 0.0)
+        at = F.embedding(rows.take(place.flatten()), table)
         if from_end is not None:
-            x = x + from_end(rows.take(positions_from_end(mask).flatten()))
-        return x + torch.where(rows.too_many, torch.nan, 0.0)
+            at = at + from_end(rows.take(positions_from_end(mask).flatten()))
+        x: Tensor = self.tokens(rows.take(tokens.flatten()))
+        x = sum_and_normalise(x, at, None, norm, Dropout(None, 0, 0.0), x.dtype)[0]
+        return F.dropout(x, self.dropout.p, self.training)
 
 
 def positions_from_end(mask: Tensor) -> Tensor:

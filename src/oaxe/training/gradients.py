@@ -81,11 +81,15 @@ class Gradients:
     def _add_in_place(self, found: Sequence[Tensor | None], first: bool) -> None:
         """In a few kernels for all; what no loss depends on has no gradient."""
         used = [i for i, gradient in enumerate(found) if gradient is not None]
-        sums, ones = ([pieces[i] for i in used] for pieces in (self._sums, self._ones))
-        given = [gradient for gradient in found if gradient is not None]
-        torch._foreach_copy_(sums if first else ones, given)
+        into = self._sums if first else self._ones
+        for dtype in {gradient.dtype for gradient in found if gradient is not None}:
+            # One dtype at a time, as these are fused.
+            pairs = [
+                (into[i], g) for i, g in enumerate(found) if g is not None and g.dtype == dtype
+            ]
+            torch._foreach_copy_([piece for piece, _ in pairs], [gradient for _, gradient in pairs])
         if not first:
-            torch._foreach_add_(sums, ones)
+            torch._foreach_add_([self._sums[i] for i in used], [self._ones[i] for i in used])
         for i, parameter in enumerate(self.parameters):
             if i in used:
                 parameter.grad = self._sums[i]
