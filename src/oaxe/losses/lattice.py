@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch import Tensor
 
-MOST_STATES = 4_096  # that a kernel holds at a time
+MOST_STATES = 8_192  # that a kernel can hold at once
 
 
 class Lattice(Protocol):
@@ -106,13 +106,50 @@ def _at_the_end(lattice: Lattice, scores: Tensor) -> Tensor:
     return ends.masked_fill((lattice.n_steps == 0).unsqueeze(1), -torch.inf)
 
 
+def arrivals(start: Tensor, moves: Tensor) -> Tensor:
+    r"""``(batch, states)``: the expected number of visits to each state, differentiable.
+
+    :math:`a_j = s_j + \sum_{i<j} a_i A_{ij}`, a triangular system.
+
+    Args:
+        start: s, ``(batch, states)``: the probability that a path begins at a state.
+        moves: A, ``(batch, states, states)``: the probability of going from state i to j; 0 unless
+            j > i.
+    """
+    one = torch.eye(moves.shape[1], dtype=moves.dtype, device=moves.device)
+    system = one - moves.transpose(1, 2)
+    found: Tensor = torch.linalg.solve_triangular(system, start.unsqueeze(2), upper=False)
+    return found.squeeze(2)
+
+
+def expected_ngrams(visits: Tensor, moves: Tensor, emissions: Tensor, n: int) -> Tensor:
+    r"""``(batch, words - n + 1)``: how often words k, ..., k + n - 1 follow each other on average.
+
+    :math:`v_1 = a \circ p(y_k),\; v_m = (v_{m-1} A) \circ p(y_{k+m-1})`, and the sum of
+    :math:`v_n`, for all k at once; differentiable.
+
+    Args:
+        visits: a, ``(batch, states)``, as :func:`arrivals` returns them.
+        moves: A, ``(batch, states, states)``.
+        emissions: p, ``(batch, words, states)``: the probability of each word in each state.
+        n: how many words an n-gram has.
+    """
+    if n < 1:
+        raise ValueError(f"an n-gram has at least one word, got n = {n}")
+    count = max(0, emissions.shape[1] - n + 1)
+    reached = visits.unsqueeze(1) * emissions[:, :count]
+    for later in range(1, n):
+        reached = (reached @ moves) * emissions[:, later : later + count]
+    return reached.sum(2)
+
+
 def allowed(where: Tensor, like: Tensor) -> Tensor:
     """0 where it is True, -inf elsewhere."""
     return like.new_zeros(()).where(where, like.new_full((), -torch.inf))
 
 
-def kernels(emissions: Tensor, states: int) -> ModuleType | None:
-    """The same in Triton: for float32 on a GPU."""
+def kernels(emissions: Tensor, states: int = 0) -> ModuleType | None:
+    """The same in Triton: for float32 on a GPU; ``states`` that are to be held at once."""
     if not emissions.is_cuda or emissions.dtype != torch.float32 or states > MOST_STATES:
         return None
     try:
