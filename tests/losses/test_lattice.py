@@ -132,6 +132,13 @@ def test_gradients_stay_finite_where_something_is_impossible() -> None:
         assert gradient.isfinite().all()
 
 
+def test_autocast_rounds_nothing() -> None:
+    emissions, links = torch.randn(2, 4, 6).log_softmax(1), links_of(2, 6).float()
+    expected = dag_expected_ngrams(emissions, links, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert dag_expected_ngrams(emissions, links, 3).equal(expected)
+
+
 def test_no_ngram_is_longer_than_the_target() -> None:
     emissions, links = torch.zeros(2, 2, 4), torch.zeros(2, 4, 4)
     assert dag_expected_ngrams(emissions, links, 3).shape == (2, 0)

@@ -138,8 +138,9 @@ def expected_ngrams(visits: Tensor, moves: Tensor, emissions: Tensor, n: int) ->
         raise ValueError(f"an n-gram has at least one word, got n = {n}")
     count = max(0, emissions.shape[1] - n + 1)
     reached = visits.unsqueeze(1) * emissions[:, :count]
-    for later in range(1, n):
-        reached = (reached @ moves) * emissions[:, later : later + count]
+    with torch.autocast(moves.device.type, enabled=False):  # it would round to half precision
+        for later in range(1, n):
+            reached = (reached @ moves) * emissions[:, later : later + count]
     return reached.sum(2)
 
 
