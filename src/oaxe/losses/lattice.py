@@ -9,6 +9,7 @@ All of this is PyTorch, on any device and without waiting for it: the reference 
 :mod:`oaxe.losses.kernels.lattice`, which has the sum and the best path for a GPU.
 """
 
+from functools import reduce
 from types import ModuleType
 from typing import Any, NoReturn, Protocol
 
@@ -43,7 +44,7 @@ def sum_of_paths(lattice: Lattice) -> tuple[Tensor, Tensor]:
     emissions = lattice.emissions
     beginnings = [lattice.start + emissions[:, 0]]
     for step in range(1, emissions.shape[1]):
-        beginnings.append(lattice.ways_in(beginnings[-1]).logsumexp(1) + emissions[:, step])
+        beginnings.append(log_of_sum(lattice.ways_in(beginnings[-1])) + emissions[:, step])
     alpha = torch.stack(beginnings, 1)
     return _at_the_end(lattice, alpha).logsumexp(1), alpha
 
@@ -53,9 +54,16 @@ def rests_of_paths(lattice: Lattice) -> Tensor:
     emissions = lattice.emissions
     rests = [lattice.end]
     for step in range(emissions.shape[1] - 1, 0, -1):
-        rest = lattice.ways_out(rests[-1] + emissions[:, step]).logsumexp(1)
+        rest = log_of_sum(lattice.ways_out(rests[-1] + emissions[:, step]))
         rests.append(torch.where((step < lattice.n_steps).unsqueeze(1), rest, lattice.end))
     return torch.stack(rests[::-1], 1)
+
+
+def log_of_sum(ways: Tensor) -> Tensor:
+    """``(batch, states)``, of the ways into or out of each."""
+    if ways.shape[1] == 3:
+        return reduce(torch.logaddexp, ways.unbind(1))  # less work than logsumexp, for so few
+    return ways.logsumexp(1)
 
 
 def posteriors(lattice: Lattice, alpha: Tensor, beta: Tensor, total: Tensor) -> Tensor:

@@ -434,9 +434,12 @@ def _log_of_ways(
     """The sum of all ways into a block of vertices, or out of them; -inf if there is none."""
     most = tl.full([width], float("-inf"), tl.float32)
     total = tl.zeros([width], tl.float32)  # of exp(way - most)
-    begin, end = 0, tl.minimum(size, first + width)
-    if not forward:
-        begin, end = first, size
+    if forward:
+        begin = 0
+        end = tl.minimum(size, first + width)
+    else:
+        begin = first
+        end = size
     for start in range(begin, end, many):
         ways = _ways(values, links, start, first, size, vertices, forward, width, many)
         before = most
