@@ -19,6 +19,25 @@ from oaxe.losses.arguments import not_negative
 VOCAB, DIM, BLANK = 11, 6, 10
 WEIGHT = torch.linspace(0, 2, VOCAB, dtype=torch.float64)  # of the classes
 Loss = Callable[..., Any]
+
+
+def links_between(positions: Tensor) -> Tensor:
+    """Log-probabilities of later vertices, the same for the same shape."""
+    batch, vertices = positions.shape[:2]
+    scores = torch.arange(batch * vertices**2, dtype=torch.float32).sin()
+    later = torch.ones(vertices, vertices, dtype=torch.bool).triu(1)
+    scores = scores.view(batch, vertices, vertices).masked_fill(~later, -torch.inf)
+    return scores.log_softmax(-1).to(torch.promote_types(positions.dtype, torch.float32))
+
+
+def dag(logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+    return oaxe.dag_loss(logits, links_between(logits), target, **options)
+
+
+def linear_dag(hidden: Tensor, embedding: Tensor, target: Tensor, **options: Any) -> Tensor:
+    return oaxe.linear_dag_loss(hidden, embedding, links_between(hidden), target, **options)
+
+
 PAIRS: list[tuple[Loss, Loss, dict[str, Any]]] = [
     (oaxe.linear_xe_loss, oaxe.xe_loss, {}),
     (oaxe.linear_xe_loss, oaxe.xe_loss, {"label_smoothing": 0.1}),
@@ -32,6 +51,7 @@ PAIRS: list[tuple[Loss, Loss, dict[str, Any]]] = [
     (oaxe.linear_axe_loss, oaxe.axe_loss, {"blank": BLANK}),
     (oaxe.linear_axe_loss, oaxe.axe_loss, {"blank": BLANK, "delta": 2.0}),
     (oaxe.linear_ctc_loss, oaxe.ctc_loss, {"blank": BLANK}),
+    (linear_dag, dag, {"zero_infinity": True}),
 ]
 
 

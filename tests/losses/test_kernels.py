@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from oaxe.losses import softmax_rows
+from oaxe.losses import dag, softmax_rows
 from oaxe.losses.axe import _monotone_alignment
 from oaxe.losses.ctc import CTCLattice, _backward, _sum
 from oaxe.losses.lattice import best_states
@@ -141,6 +141,60 @@ def test_ctc_equals_the_one_in_torch(m: int, n: int) -> None:
     found = lattice.ctc_backward(weight.to(DEVICE), ours, their_alpha, *there)
     torch.testing.assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-4)
     assert torch.equal(lattice.ctc_best_path(*there).cpu(), best_states(CTCLattice(*given)))
+
+
+def graphs(words: int, vertices: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Four sentences: whole, without a path, and two that are shorter."""
+    emissions = torch.randn(4, words, vertices) - 2
+    links = torch.randn(4, vertices, vertices).masked_fill(
+        torch.rand(4, vertices, vertices) < 0.1, -torch.inf
+    )
+    links[:, torch.arange(vertices - 1), torch.arange(1, vertices)] = -1.0
+    emissions[1, words // 2] = -torch.inf
+    n_words = torch.tensor([words, words, 0, 1]).clamp(max=words)
+    n_words[2:] = torch.randint(words + 1, (2,))
+    n_vertices = torch.tensor([vertices, vertices, 0, 0])
+    n_vertices[2:] = torch.randint(vertices + 1, (2,))
+    links[3, n_vertices[3] :] = torch.nan  # what takes no part may hold anything
+    links[3, :, n_vertices[3] :] = torch.nan
+    emissions[3, :, n_vertices[3] :] = torch.nan
+    links = torch.where(torch.ones(vertices, vertices).triu(1) > 0, links, torch.nan)
+    return emissions, links, n_words, n_vertices
+
+
+@pytest.mark.parametrize(("width", "many", "tile"), [(512, 32, 64), (4, 2, 4), (4, 8, 2)])
+@pytest.mark.parametrize(("words", "vertices"), [(1, 1), (2, 6), (5, 11), (7, 7), (9, 5)])
+def test_graphs_equal_those_in_torch(
+    words: int, vertices: int, width: int, many: int, tile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lattice, "WIDTH", width)
+    monkeypatch.setattr(lattice, "MANY", many)
+    monkeypatch.setattr(lattice, "TILE", tile)
+    given = graphs(words, vertices)
+    there = [x.to(DEVICE) for x in given]
+    total, alpha = dag._sum(*given)
+    ours, their_alpha = lattice.dag_sum(*there)
+    torch.testing.assert_close(ours.cpu(), total)
+    assert bool(total[0].isfinite()) == (words <= vertices and (words > 1 or vertices == 1))
+    weight = torch.randn(4)
+    expected = dag._backward(weight, total, alpha, *given)
+    found = lattice.dag_backward(weight.to(DEVICE), ours, their_alpha, *there)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.cpu(), other, atol=1e-5, rtol=1e-4)
+    path = lattice.dag_best_path(*there).cpu()
+    assert torch.equal(path, best_states(dag.DAGLattice(*given)))
+
+
+def test_best_paths_among_equals_are_the_same_as_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lattice, "WIDTH", 4)
+    monkeypatch.setattr(lattice, "MANY", 2)
+    sizes = torch.tensor([4, 3]), torch.tensor([9, 7])
+    given = torch.zeros(2, 4, 9), torch.zeros(2, 9, 9), *sizes
+    path = lattice.dag_best_path(*(x.to(DEVICE) for x in given)).cpu()
+    assert torch.equal(path, best_states(dag.DAGLattice(*given)))
+    labels = torch.zeros(2, 9, 5), torch.arange(4).expand(2, 4).contiguous(), sizes[1], sizes[0]
+    states = lattice.ctc_best_path(*(x.to(DEVICE) for x in labels)).cpu()
+    assert torch.equal(states, best_states(CTCLattice(*labels)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -35,6 +35,17 @@ def test_module_equals_function(
         assert torch.equal(loss(logits, target, logit_mask=mask), expected)
 
 
+def test_module_of_a_graph() -> None:
+    logits, links, target = torch.randn(3, 6, 9), torch.randn(3, 6, 6), torch.randint(8, (3, 4))
+    mask = torch.arange(6) < torch.tensor([[6], [5], [3]])
+    for options in ({}, {"zero_infinity": True, "ignore_index": 3, "reduction": "none"}):
+        loss: Any = oaxe.DAGLoss(**options)  # type: ignore[arg-type]
+        plain: Callable[..., Any] = oaxe.dag_loss
+        assert torch.equal(loss(logits, links, target), plain(logits, links, target, **options))
+        expected = plain(logits, links, target, logit_mask=mask, **options)
+        assert torch.equal(loss(logits, links, target, logit_mask=mask), expected)
+
+
 def test_module_returns_the_order() -> None:
     logits, target = torch.randn(3, 6, 9), torch.randint(8, (3, 6))
     loss, order = oaxe.OaXELoss(truncation=0.1)(logits, target, return_order=True)

@@ -30,6 +30,7 @@ DEVICE = torch.device("cuda")
 OAXE = {"cmlm__loss": {"name": "oaxe", "truncation": 0.05}}
 AXE = {"cmlm__loss": "axe"}
 GLAT = {"model__system": "glat"}
+CTC = {"model__system": "ctc"}
 TRANSFORMER = {"model__system": "transformer"}
 LANGUAGE_MODEL = {"model__system": "language_model"}
 NEVER = 10**9
@@ -125,8 +126,8 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, AXE, OAXE, GLAT, TRANSFORMER, LANGUAGE_MODEL],
-    ids=["xe", "axe", "oaxe", "glat", "transformer", "language model"],
+    [{}, AXE, OAXE, GLAT, CTC, TRANSFORMER, LANGUAGE_MODEL],
+    ids=["xe", "axe", "oaxe", "glat", "ctc", "transformer", "language model"],
 )
 def test_replayed_steps_equal_plain_ones(
     changes: dict[str, Any],

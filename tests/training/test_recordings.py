@@ -117,6 +117,15 @@ def test_when_steps_are_recorded(
     assert recordings_module.may_record(system, settings.train, ranks) == expected
 
 
+def test_a_system_may_say_that_it_cannot_be_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(tmp_path, tmp_path / "run")
+    system, ranks = new_system(settings, 20), Ranks(0, 1, torch.device("cuda"))
+    monkeypatch.setattr(type(system), "recordable", False)
+    assert not recordings_module.may_record(system, settings.train, ranks)
+
+
 def test_continued_without_them_to_the_same_weights(data: Path, tmp_path: Path) -> None:
     for name, first in (("whole", 40), ("continued", 17)):
         train_small(settings_of(data, tmp_path / name, **(LONGER | {"train__steps": first})))

@@ -9,20 +9,23 @@ from oaxe.losses.assignment import (
 )
 from oaxe.losses.axe import axe_loss
 from oaxe.losses.ctc import ctc_best_path, ctc_loss
+from oaxe.losses.dag import dag_best_path, dag_loss
 from oaxe.losses.fused import (
     linear_axe_loss,
     linear_ctc_loss,
+    linear_dag_loss,
     linear_logsumexp,
     linear_oaxe_loss,
     linear_xe_loss,
 )
-from oaxe.losses.modules import AXELoss, CTCLoss, OaXELoss, XELoss
+from oaxe.losses.modules import AXELoss, CTCLoss, DAGLoss, OaXELoss, XELoss
 from oaxe.losses.oaxe import Order, best_order, oaxe_loss
 from oaxe.losses.xe import xe_loss
 
 __all__ = [
     "AXELoss",
     "CTCLoss",
+    "DAGLoss",
     "NotFiniteError",
     "OaXELoss",
     "Order",
@@ -34,9 +37,12 @@ __all__ = [
     "check_costs",
     "ctc_best_path",
     "ctc_loss",
+    "dag_best_path",
+    "dag_loss",
     "linear_assignment",
     "linear_axe_loss",
     "linear_ctc_loss",
+    "linear_dag_loss",
     "linear_logsumexp",
     "linear_oaxe_loss",
     "linear_xe_loss",

@@ -15,7 +15,9 @@ from oaxe.losses.arguments import (
     Reduction,
     Targets,
     at_least_float32,
+    check_blank,
     kept_first,
+    leading,
     not_negative,
     reduce,
 )
@@ -23,6 +25,7 @@ from oaxe.losses.axe import alignment_tokens
 from oaxe.losses.lattice import (
     allowed,
     best_states,
+    expected_ngrams,
     kernels,
     no_second_derivative,
     posteriors,
@@ -153,6 +156,64 @@ def _first(emissions: Tensor, logit_mask: Tensor | None) -> tuple[Tensor, Tensor
     if length == 0:
         emissions = F.pad(emissions, (0, 0, 0, 1))  # one that takes no part
     return emissions.contiguous(), n_predictions, order
+
+
+def ctc_expected_bigrams(
+    emissions: Tensor, words: Tensor, logit_mask: Tensor | None = None
+) -> Tensor:
+    """How often each bigram of a target is expected once repeats and blanks are removed.
+
+    The last label of one word and the first of the next have only blanks between them. A position
+    is always visited, so that arrivals are 1. Differentiable.
+
+    Args:
+        emissions: ``(batch, predictions, words + 1)``: log-probability of each word of the target,
+            and of the blank, at each position.
+        words: ``(batch, words)`` token ids, none of them the blank.
+        logit_mask: ``(batch, predictions)`` bool, True for predictions that take part.
+
+    Returns:
+        ``(batch, words - 1)``: of words k and k + 1. A bigram that the target has twice is counted
+        at both.
+
+    Example:
+        >>> emissions = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.5, 0.5]]]).log()
+        >>> ctc_expected_bigrams(emissions, torch.tensor([[7, 8]]))
+        tensor([[0.5000]])
+    """
+    emissions, n_predictions, _ = _first(emissions, logit_mask)
+    position = torch.arange(emissions.shape[1], device=emissions.device)
+    later = position > position.unsqueeze(1)
+    blanks = torch.where(later, emissions[:, :, -1].unsqueeze(1), 0).cumsum(2)  # after i, up to j
+    between = F.pad(blanks[:, :, :-1], (1, 0))  # before j
+    moves = torch.where(later, between.exp(), 0)
+    real = leading(n_predictions, emissions.shape[1])
+    said = torch.where(real.unsqueeze(2), emissions[:, :, :-1].exp(), 0).transpose(1, 2)
+    counts = expected_ngrams(torch.ones_like(real, dtype=said.dtype), moves, said, 2)
+    repeated = (said[:, 1:, 1:] * said[:, :-1, :-1]).sum(2)  # without a blank, one word
+    return torch.where(words[:, 1:] == words[:, :-1], counts - repeated, counts)
+
+
+def ctc_expected_length(logits: Tensor, *, blank: int, logit_mask: Tensor | None = None) -> Tensor:
+    """``(batch,)``: how many words are expected once repeats and blanks are removed.
+
+    Args:
+        logits: ``(batch, predictions, vocab)``.
+        blank: id of the blank symbol.
+        logit_mask: ``(batch, predictions)`` bool, True for predictions that take part.
+
+    Example:
+        >>> ctc_expected_length(torch.zeros(1, 2, 3), blank=0)  # 2/3, and 2/3 less repeats
+        tensor([1.1111])
+    """
+    check_blank(logits, blank)
+    log_probs, n_predictions, _ = _first(
+        F.log_softmax(at_least_float32(logits), dim=-1), logit_mask
+    )
+    real = leading(n_predictions, log_probs.shape[1]).unsqueeze(2)
+    word = torch.arange(log_probs.shape[2], device=logits.device) != blank
+    said = torch.where(real & word, log_probs.exp(), 0)
+    return said.sum((1, 2)) - (said[:, 1:] * said[:, :-1]).sum((1, 2))
 
 
 class CTCLattice:

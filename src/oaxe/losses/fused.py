@@ -31,6 +31,7 @@ from oaxe.losses.arguments import (
 )
 from oaxe.losses.axe import aligned_losses, alignment_tokens, check_delta, split_costs
 from oaxe.losses.ctc import ctc_losses, ctc_tokens
+from oaxe.losses.dag import dag_losses, dag_words
 from oaxe.losses.linear_softmax import (
     Layer,
     as_linear_would,
@@ -224,6 +225,34 @@ def linear_ctc_loss(
     targets, tokens, mask = ctc_tokens(logits, target, blank, logit_mask, ignore_index)
     emissions = -sentence_costs(layer, tokens, mask, capacity)
     return reduce(ctc_losses(emissions, tokens, targets, mask, zero_infinity), targets, reduction)
+
+
+def linear_dag_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    links: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    ignore_index: int = -100,
+    logit_mask: Tensor | None = None,
+    zero_infinity: bool = False,
+    reduction: Reduction = "mean",
+    capacity: int | None = None,
+) -> Tensor:
+    """:func:`dag_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those logits.
+
+    Example:
+        >>> hidden = torch.eye(3)[[0, 2, 1]].unsqueeze(0) * 9
+        >>> links = torch.tensor([[[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]).log()
+        >>> linear_dag_loss(hidden, torch.eye(3), links, torch.tensor([[0, 1]]), reduction="sum")
+        tensor(0.6936)
+    """
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    logits = shape_of_logits(layer)
+    targets, words, links, mask = dag_words(logits, links, target, logit_mask, ignore_index)
+    emissions = -sentence_costs(layer, words, mask, capacity).transpose(1, 2)
+    return reduce(dag_losses(emissions, links, targets, mask, zero_infinity), targets, reduction)
 
 
 def sentence_costs(

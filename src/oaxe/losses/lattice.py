@@ -9,13 +9,14 @@ All of this is PyTorch, on any device and without waiting for it: the reference 
 :mod:`oaxe.losses.kernels.lattice`, which has the sum and the best path for a GPU.
 """
 
+from functools import reduce
 from types import ModuleType
 from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor
 
-MOST_STATES = 4_096  # that a kernel holds at a time
+MOST_STATES = 8_192  # that a kernel can hold at once
 
 
 class Lattice(Protocol):
@@ -43,7 +44,7 @@ def sum_of_paths(lattice: Lattice) -> tuple[Tensor, Tensor]:
     emissions = lattice.emissions
     beginnings = [lattice.start + emissions[:, 0]]
     for step in range(1, emissions.shape[1]):
-        beginnings.append(lattice.ways_in(beginnings[-1]).logsumexp(1) + emissions[:, step])
+        beginnings.append(log_of_sum(lattice.ways_in(beginnings[-1])) + emissions[:, step])
     alpha = torch.stack(beginnings, 1)
     return _at_the_end(lattice, alpha).logsumexp(1), alpha
 
@@ -53,9 +54,16 @@ def rests_of_paths(lattice: Lattice) -> Tensor:
     emissions = lattice.emissions
     rests = [lattice.end]
     for step in range(emissions.shape[1] - 1, 0, -1):
-        rest = lattice.ways_out(rests[-1] + emissions[:, step]).logsumexp(1)
+        rest = log_of_sum(lattice.ways_out(rests[-1] + emissions[:, step]))
         rests.append(torch.where((step < lattice.n_steps).unsqueeze(1), rest, lattice.end))
     return torch.stack(rests[::-1], 1)
+
+
+def log_of_sum(ways: Tensor) -> Tensor:
+    """``(batch, states)``, of the ways into or out of each."""
+    if ways.shape[1] == 3:
+        return reduce(torch.logaddexp, ways.unbind(1))  # less work than logsumexp, for so few
+    return ways.logsumexp(1)
 
 
 def posteriors(lattice: Lattice, alpha: Tensor, beta: Tensor, total: Tensor) -> Tensor:
@@ -106,13 +114,51 @@ def _at_the_end(lattice: Lattice, scores: Tensor) -> Tensor:
     return ends.masked_fill((lattice.n_steps == 0).unsqueeze(1), -torch.inf)
 
 
+def arrivals(start: Tensor, moves: Tensor) -> Tensor:
+    r"""``(batch, states)``: the expected number of visits to each state, differentiable.
+
+    :math:`a_j = s_j + \sum_{i<j} a_i A_{ij}`, a triangular system.
+
+    Args:
+        start: s, ``(batch, states)``: the probability that a path begins at a state.
+        moves: A, ``(batch, states, states)``: the probability of going from state i to j; 0 unless
+            j > i.
+    """
+    one = torch.eye(moves.shape[1], dtype=moves.dtype, device=moves.device)
+    system = one - moves.transpose(1, 2)
+    found: Tensor = torch.linalg.solve_triangular(system, start.unsqueeze(2), upper=False)
+    return found.squeeze(2)
+
+
+def expected_ngrams(visits: Tensor, moves: Tensor, emissions: Tensor, n: int) -> Tensor:
+    r"""``(batch, words - n + 1)``: how often words k, ..., k + n - 1 follow each other on average.
+
+    :math:`v_1 = a \circ p(y_k),\; v_m = (v_{m-1} A) \circ p(y_{k+m-1})`, and the sum of
+    :math:`v_n`, for all k at once; differentiable.
+
+    Args:
+        visits: a, ``(batch, states)``, as :func:`arrivals` returns them.
+        moves: A, ``(batch, states, states)``.
+        emissions: p, ``(batch, words, states)``: the probability of each word in each state.
+        n: how many words an n-gram has.
+    """
+    if n < 1:
+        raise ValueError(f"an n-gram has at least one word, got n = {n}")
+    count = max(0, emissions.shape[1] - n + 1)
+    reached = visits.unsqueeze(1) * emissions[:, :count]
+    with torch.autocast(moves.device.type, enabled=False):  # it would round to half precision
+        for later in range(1, n):
+            reached = (reached @ moves) * emissions[:, later : later + count]
+    return reached.sum(2)
+
+
 def allowed(where: Tensor, like: Tensor) -> Tensor:
     """0 where it is True, -inf elsewhere."""
     return like.new_zeros(()).where(where, like.new_full((), -torch.inf))
 
 
-def kernels(emissions: Tensor, states: int) -> ModuleType | None:
-    """The same in Triton: for float32 on a GPU."""
+def kernels(emissions: Tensor, states: int = 0) -> ModuleType | None:
+    """The same in Triton: for float32 on a GPU; ``states`` that are to be held at once."""
     if not emissions.is_cuda or emissions.dtype != torch.float32 or states > MOST_STATES:
         return None
     try:

@@ -11,6 +11,7 @@ from torch import Tensor
 from oaxe.losses.arguments import Reduction
 from oaxe.losses.axe import axe_loss
 from oaxe.losses.ctc import ctc_loss
+from oaxe.losses.dag import dag_loss
 from oaxe.losses.oaxe import Order, oaxe_loss
 from oaxe.losses.xe import xe_loss
 
@@ -163,3 +164,37 @@ class CTCLoss(torch.nn.Module):
     ) -> Tensor:
         """The arguments are those of :class:`AXELoss`."""
         return ctc_loss(logits, target, logit_mask=logit_mask, **self.options)
+
+
+class DAGLoss(torch.nn.Module):
+    """Module form of :func:`oaxe.dag_loss`, with its options.
+
+    Example:
+        >>> loss = DAGLoss(reduction="sum")
+        >>> logits = torch.eye(3)[[0, 2, 1]].unsqueeze(0) * 9
+        >>> links = torch.tensor([[[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]).log()
+        >>> loss(logits, links, torch.tensor([[0, 1]]))
+        tensor(0.6936)
+    """
+
+    extra_repr = shown
+
+    def __init__(
+        self,
+        *,
+        ignore_index: int = -100,
+        zero_infinity: bool = False,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        self.options = named(
+            ignore_index=ignore_index, zero_infinity=zero_infinity, reduction=reduction
+        )
+
+    def forward(
+        self, logits: Tensor, links: Tensor, target: Tensor, *, logit_mask: Tensor | None = None
+    ) -> Tensor:
+        """``logits (batch, vertices, vocab)``, ``links (batch, vertices, vertices)``, ``target
+        (batch, length)``, and a bool ``logit_mask (batch, vertices)``, True for the vertices that
+        take part."""
+        return dag_loss(logits, links, target, logit_mask=logit_mask, **self.options)

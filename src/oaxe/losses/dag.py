@@ -1,0 +1,337 @@
+"""Directed acyclic graphs (DAG): all paths of vertices that say the target.
+
+Huang et al., 2022. Each of L vertices predicts a word and which of the later vertices comes next; a
+translation is a path from the first vertex to the last. Paths that say the words y of a target add
+up word by word, f_t[j] being those that say its first t words and have come to vertex j:
+
+    f_1[0] = log P_0(y_1),  f_t[j] = log P_j(y_t) + log sum_{i<j} exp(f_{t-1}[i] + log E_ij)
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oaxe.losses.arguments import (
+    Reduction,
+    Targets,
+    at_least_float32,
+    check_targets,
+    check_tensors,
+    kept_first,
+    leading,
+    not_negative,
+    prediction_mask,
+    reduce,
+)
+from oaxe.losses.lattice import (
+    allowed,
+    arrivals,
+    best_states,
+    expected_ngrams,
+    finite,
+    kernels,
+    no_second_derivative,
+    posteriors,
+    rests_of_paths,
+    sum_of_paths,
+)
+
+
+def dag_loss(
+    logits: Tensor,
+    links: Tensor,
+    target: Tensor,
+    *,
+    ignore_index: int = -100,
+    logit_mask: Tensor | None = None,
+    zero_infinity: bool = False,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""The target's negative log-likelihood in a graph whose vertices predict words and successors.
+
+    .. math::
+        L_{DAG} = -\log \sum_{0 = a_1 < \dots < a_M = L - 1}
+        \prod_t P_{a_t}(y_t) \prod_{t > 1} E_{a_{t-1} a_t}
+
+    The first word is said at the first vertex and the last at the last one: begin and end targets
+    with words that mark it. There is no second derivative.
+
+    Args:
+        logits: ``(batch, vertices, vocab)``; half precision is computed in float32.
+        links: log E, ``(batch, vertices, vertices)``: log-probability of going from vertex i to j.
+            Only those of j > i are used; -inf is a way that cannot be gone.
+        target: ``(batch, length)`` token ids.
+        ignore_index: targets of this value take no part.
+        logit_mask: ``(batch, vertices)`` bool, True for the vertices that take part: the first ones
+            of each sentence. Default: all of them.
+        zero_infinity: a target that no path can say, such as one with more words than vertices, has
+            an infinite loss. True: it contributes 0. It has no gradient either way.
+        reduction: ``"mean"`` divides by the number of targets that are not ignored, ``"sum"``, or
+            ``"none"`` for one value a sentence, ``(batch,)``.
+
+    A sentence without targets contributes 0.
+
+    Example:
+        >>> logits = torch.eye(3)[[0, 2, 1]].unsqueeze(0) * 9
+        >>> links = torch.tensor([[[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]).log()
+        >>> dag_loss(logits, links, torch.tensor([[0, 1]]), reduction="sum")  # half of all paths
+        tensor(0.6936)
+    """
+    targets, words, links, mask = dag_words(logits, links, target, logit_mask, ignore_index)
+    log_probs = F.log_softmax(at_least_float32(logits), dim=-1)
+    emissions = log_probs.gather(2, words.unsqueeze(1).expand(-1, logits.shape[1], -1))
+    losses = dag_losses(emissions.transpose(1, 2), links, targets, mask, zero_infinity)
+    return reduce(losses, targets, reduction)
+
+
+@torch.no_grad()
+def dag_best_path(
+    logits: Tensor,
+    links: Tensor,
+    target: Tensor,
+    *,
+    ignore_index: int = -100,
+    logit_mask: Tensor | None = None,
+) -> Tensor:
+    """The likeliest of the paths that :func:`dag_loss` sums over.
+
+    Args:
+        logits: ``(batch, vertices, vocab)``.
+        links: ``(batch, vertices, vertices)`` log-probabilities, used for j > i.
+        target: ``(batch, length)`` token ids.
+        ignore_index: targets of this value take no part.
+        logit_mask: ``(batch, vertices)`` bool, True for the vertices that take part.
+
+    Returns:
+        ``(batch, length)`` int64: the vertex that says each word of the target; -1 for ignored
+        ones, and for all words of a target that no path can say. Among equally likely paths the
+        choice is the same every time.
+
+    Example:
+        >>> logits = torch.eye(3)[[0, 2, 1]].unsqueeze(0) * 9
+        >>> links = torch.tensor([[[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]).log()
+        >>> dag_best_path(logits, links, torch.tensor([[0, 1]]))
+        tensor([[0, 2]])
+    """
+    targets, words, links, mask = dag_words(logits, links, target, logit_mask, ignore_index)
+    logits = at_least_float32(logits)
+    scores = logits.gather(2, words.unsqueeze(1).expand(-1, logits.shape[1], -1))
+    emissions = (scores - logits.logsumexp(2, keepdim=True)).transpose(1, 2)
+    vertices: Tensor = _best_path(*_operands(emissions, links, targets, mask))
+    vertices = vertices[:, : target.shape[1]]
+    return vertices.scatter(1, kept_first(targets.mask), vertices)
+
+
+def dag_words(
+    logits: Tensor,
+    links: Tensor,
+    target: Tensor,
+    logit_mask: Tensor | None,
+    ignore_index: int,
+) -> tuple[Targets, Tensor, Tensor, Tensor]:
+    """The targets, their words with ignored ones last, the links in float32 or better, the mask."""
+    targets = check_targets(logits, target, ignore_index, same_length=False)
+    check_tensors(links=links)
+    batch, vertices = logits.shape[:2]
+    if links.shape != (batch, vertices, vertices) or not links.is_floating_point():
+        raise ValueError(
+            "links must be floating point log-probabilities from each vertex to each, of shape "
+            f"{(batch, vertices, vertices)}; got {links.dtype} of shape {tuple(links.shape)}"
+        )
+    mask = prediction_mask(logits, logit_mask)
+    if mask.device.type == "cpu" and not torch.compiler.is_compiling():
+        wrong = (mask[:, 1:] & ~mask[:, :-1]).any(dim=1)
+        if wrong.any():
+            rows = wrong.nonzero().flatten().tolist()
+            raise ValueError(
+                "logit_mask must be True for the first vertices of a sentence and False for the "
+                f"rest; it is not in batch rows {rows[:10]}"
+            )
+    words = targets.words.gather(1, kept_first(targets.mask))
+    return targets, words, at_least_float32(links), mask
+
+
+def dag_losses(
+    emissions: Tensor, links: Tensor, targets: Targets, mask: Tensor, zero_infinity: bool
+) -> Tensor:
+    """``(batch,)``, of the words' log-probabilities ``(batch, words, vertices)``."""
+    given = _operands(emissions, links, targets, mask)
+    total, _ = _sum(*given)
+    losses = not_negative(-total)  # all paths may add up to 1.0000001
+    losses = losses.masked_fill(given[2] == 0, 0)
+    return losses.masked_fill(losses == torch.inf, 0) if zero_infinity else losses
+
+
+def _operands(
+    emissions: Tensor, links: Tensor, targets: Targets, mask: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What the operators take; there is a word and a vertex, even if they take no part."""
+    no_word, no_vertex = (int(size == 0) for size in emissions.shape[1:])
+    dtype = torch.promote_types(emissions.dtype, links.dtype)
+    emissions = F.pad(emissions.to(dtype), (0, no_vertex, 0, no_word))
+    links = F.pad(links.to(dtype), (0, no_vertex, 0, no_vertex))
+    return emissions.contiguous(), links.contiguous(), targets.mask.sum(1), mask.sum(1)
+
+
+def dag_arrivals(links: Tensor, logit_mask: Tensor | None = None) -> Tensor:
+    """``(batch, vertices)``: the probability that a path comes to each vertex, differentiable.
+
+    Their sum is the expected length of what the graph says. The arguments are those of
+    :func:`dag_loss`; from each vertex but the last, the links must add up to 1.
+
+    Example:
+        >>> links = torch.tensor([[[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]).log()
+        >>> dag_arrivals(links)
+        tensor([[1.0000, 0.5000, 1.0000]])
+    """
+    moves = _moves(links, logit_mask)
+    first = torch.arange(moves.shape[1], device=moves.device) == 0
+    found = arrivals(first.to(moves.dtype).expand(len(moves), -1), moves)
+    return found if logit_mask is None else found * logit_mask
+
+
+def dag_expected_ngrams(
+    emissions: Tensor, links: Tensor, n: int, logit_mask: Tensor | None = None
+) -> Tensor:
+    """How often a graph is expected to say each n-gram of a target, differentiable.
+
+    Args:
+        emissions: ``(batch, words, vertices)``: log-probability of each word at each vertex.
+        links: ``(batch, vertices, vertices)`` log-probabilities, used for j > i; from each vertex
+            but the last they must add up to 1.
+        n: how many words an n-gram has.
+        logit_mask: ``(batch, vertices)`` bool, True for the vertices that take part.
+
+    Returns:
+        ``(batch, words - n + 1)``: of the words k, ..., k + n - 1 in a row. An n-gram that the
+        target has twice is counted at both.
+
+    Example:
+        >>> emissions = torch.eye(3)[[0, 1]].log().unsqueeze(0)  # vertices 0 and 1 say them
+        >>> links = torch.tensor([[[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]).log()
+        >>> dag_expected_ngrams(emissions, links, 2)
+        tensor([[0.5000]])
+    """
+    visits = dag_arrivals(links, logit_mask)
+    return expected_ngrams(visits, _moves(links, logit_mask), emissions.exp(), n)
+
+
+def _moves(links: Tensor, logit_mask: Tensor | None) -> Tensor:
+    """Probabilities of going from vertex to vertex, 0 where there is no way."""
+    moves = at_least_float32(links).exp()
+    if logit_mask is not None:
+        moves = torch.where(logit_mask.unsqueeze(1), moves, 0)
+    return torch.where(_later(links.shape[1], links), moves, 0)
+
+
+def _later(vertices: int, like: Tensor) -> Tensor:
+    """``(vertices, vertices)`` bool: j > i."""
+    vertex = torch.arange(vertices, device=like.device)
+    return vertex > vertex.unsqueeze(1)
+
+
+class DAGLattice:
+    """Steps are the words of the target, states are vertices."""
+
+    def __init__(
+        self, emissions: Tensor, links: Tensor, n_words: Tensor, n_vertices: Tensor
+    ) -> None:
+        batch, _, vertices = emissions.shape
+        real = leading(n_vertices, vertices).unsqueeze(1)
+        vertex = torch.arange(vertices, device=links.device)
+        self.emissions = emissions.masked_fill(~real, -torch.inf)
+        self.links = links.masked_fill(~(real & _later(vertices, links)), -torch.inf)
+        self.n_steps = n_words
+        self.start = allowed(vertex == 0, emissions).expand(batch, -1)
+        self.end = allowed(vertex == n_vertices.unsqueeze(1) - 1, emissions)
+        self.origins = vertex.unsqueeze(1)
+
+    def ways_in(self, before: Tensor) -> Tensor:
+        return before.unsqueeze(2) + self.links
+
+    def ways_out(self, after: Tensor) -> Tensor:
+        return after.unsqueeze(2) + self.links.transpose(1, 2)
+
+
+@torch.library.custom_op("oaxe::dag", mutates_args=())
+def _sum(
+    emissions: Tensor, links: Tensor, n_words: Tensor, n_vertices: Tensor
+) -> tuple[Tensor, Tensor]:
+    given = emissions, links, n_words, n_vertices
+    if triton := kernels(emissions):
+        found: tuple[Tensor, Tensor] = triton.dag_sum(*given)
+        return found
+    return sum_of_paths(DAGLattice(*given))
+
+
+@_sum.register_fake
+def _(emissions: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+    return emissions.new_empty(emissions.shape[0]), torch.empty_like(emissions)
+
+
+@torch.library.custom_op("oaxe::dag_backward", mutates_args=())
+def _backward(
+    gradient: Tensor,
+    total: Tensor,
+    alpha: Tensor,
+    emissions: Tensor,
+    links: Tensor,
+    n_words: Tensor,
+    n_vertices: Tensor,
+) -> tuple[Tensor, Tensor]:
+    given = emissions, links, n_words, n_vertices
+    if triton := kernels(emissions):
+        found: tuple[Tensor, Tensor] = triton.dag_backward(gradient, total, alpha, *given)
+        return found
+    lattice = DAGLattice(*given)
+    beta = rests_of_paths(lattice)
+    of_emissions = posteriors(lattice, alpha, beta, total)
+    onward = lattice.emissions + beta - finite(total).view(-1, 1, 1)
+    taken = leading(n_words, onward.shape[1]).unsqueeze(2)
+    onward = onward.masked_fill(~taken, -torch.inf)
+    of_links = torch.zeros_like(links)
+    for step in range(1, emissions.shape[1]):
+        ways = lattice.ways_in(alpha[:, step - 1]) + onward[:, step].unsqueeze(1)
+        of_links += ways.exp()
+    factor = gradient.view(-1, 1, 1)
+    return of_emissions * factor, of_links * factor
+
+
+@_backward.register_fake
+def _(
+    gradient: Tensor, total: Tensor, alpha: Tensor, emissions: Tensor, links: Tensor, *_: Tensor
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(emissions), torch.empty_like(links)
+
+
+def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*output, *inputs)
+
+
+def _differentiate(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Any, ...]:
+    if gradient is None:
+        return (None,) * 4
+    return *_backward(gradient.contiguous(), *ctx.saved_tensors), None, None
+
+
+_sum.register_autograd(_differentiate, setup_context=_remember)
+_backward.register_autograd(no_second_derivative)
+
+
+@torch.library.custom_op("oaxe::dag_best_path", mutates_args=())
+def _best_path(emissions: Tensor, links: Tensor, n_words: Tensor, n_vertices: Tensor) -> Tensor:
+    """``(batch, words)`` int64 vertices."""
+    given = emissions, links, n_words, n_vertices
+    if triton := kernels(emissions):
+        found: Tensor = triton.dag_best_path(*given)
+        return found
+    return best_states(DAGLattice(*given))
+
+
+@_best_path.register_fake
+def _(emissions: Tensor, *_: Tensor) -> Tensor:
+    return emissions.new_empty(emissions.shape[:2], dtype=torch.int64)
