@@ -54,8 +54,8 @@ def test_the_same_loss_statistics_and_gradients(name: str, positions: str, norm:
     wide_source, wide_target = batch(len(LENGTHS) + 2)
     wide = system.example(wide_source, wide_target)
     rows = slice(len(LENGTHS))
-    for ours, theirs in zip(wide, example, strict=True):  # masks are random
-        ours[rows] = theirs
+    for its, given in zip(wide, example, strict=True):  # masks are random
+        its[rows] = given
     assert (wide.length[len(LENGTHS) :] < 0).all()
     assert not wide.mask[len(LENGTHS) :].any()
     n_source, n_target = int((source != PAD).sum()), int((target != PAD).sum())

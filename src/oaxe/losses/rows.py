@@ -13,23 +13,23 @@ from torch import Tensor
 class Rows(NamedTuple):
     """Which of n rows lie where in a smaller tensor of ``capacity`` rows, and back."""
 
-    index: Tensor  # (capacity,) int64: the row that is here; n where there is none
+    origin: Tensor  # (capacity,) int64: the row that is here; n where there is none
     slot: Tensor  # (n,) int64: where a row is; capacity if it takes no part
     too_many: Tensor  # () bool: more rows take part than fit
 
     @property
     def real(self) -> Tensor:
         """``(capacity,)`` bool"""
-        return self.index < len(self.slot)
+        return self.origin < len(self.slot)
 
     def take(self, x: Tensor) -> Tensor:
         """``(n, ...)`` to ``(capacity, ...)``, zeros behind the last; differentiable."""
-        out: Tensor = _Move.apply(x, self.index, self.slot)
+        out: Tensor = _Move.apply(x, self.origin, self.slot)  # type: ignore[no-untyped-call]
         return out
 
     def put(self, x: Tensor) -> Tensor:
         """``(capacity, ...)`` to ``(n, ...)``, zeros for rows that take no part; differentiable."""
-        out: Tensor = _Move.apply(x, self.slot, self.index)
+        out: Tensor = _Move.apply(x, self.slot, self.origin)  # type: ignore[no-untyped-call]
         return out
 
 
@@ -47,8 +47,8 @@ def rows_of(mask: Tensor, capacity: int) -> Rows:
     slot = torch.where(mask, count - 1, capacity).clamp(max=capacity)
     row = torch.arange(len(mask), device=mask.device)
     # All that has no place goes to one more, which is cut off.
-    index = row.new_full((capacity + 1,), len(mask)).scatter_(0, slot, row)[:capacity]
-    return Rows(index, slot, count[-1:].sum() > capacity)
+    origin = row.new_full((capacity + 1,), len(mask)).scatter_(0, slot, row)[:capacity]
+    return Rows(origin, slot, count[-1:].sum() > capacity)
 
 
 class _Move(torch.autograd.Function):
@@ -60,9 +60,9 @@ class _Move(torch.autograd.Function):
         return _gathered(x, there)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         there, back = ctx.saved_tensors
-        moved: Tensor = _Move.apply(gradient, back, there)
+        moved: Tensor = _Move.apply(gradient, back, there)  # type: ignore[no-untyped-call]
         return moved, None, None
 
 

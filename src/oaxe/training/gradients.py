@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.func import functional_call
 
 from oaxe.model.statistics import Statistics
@@ -63,8 +62,11 @@ class Gradients:
         """Over all ranks, once all batches of the update are computed."""
         if ranks.world_size > 1:
             found = [p.grad for p in self.parameters if p.grad is not None]
-            together = ranks.add_up(_flatten_dense_tensors(found))
-            torch._foreach_copy_(found, list(_unflatten_dense_tensors(together, found)))
+            together = ranks.add_up(torch.cat([gradient.flatten() for gradient in found]))
+            parts = together.split([gradient.numel() for gradient in found])
+            torch._foreach_copy_(
+                found, [part.view_as(own) for part, own in zip(parts, found, strict=True)]
+            )
 
     def _read_weights(self) -> None:
         if self._copies:
