@@ -24,8 +24,8 @@ class Tiles(NamedTuple):
     stages: int
 
 
-FORWARD = Tiles(block=64, other=32, warps=4, stages=2)
-BACKWARD = Tiles(block=64, other=32, warps=4, stages=2)
+FORWARD = Tiles(block=64, other=32, warps=4, stages=3)
+BACKWARD = Tiles(block=64, other=32, warps=4, stages=3)
 
 
 def attend(query: Tensor, key_value: Tensor, spans: Spans) -> tuple[Tensor, Tensor]:
