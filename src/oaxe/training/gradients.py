@@ -63,7 +63,7 @@ class Gradients:
         if ranks.world_size > 1:
             found = [p.grad for p in self.parameters if p.grad is not None]
             together = ranks.add_up(torch.cat([gradient.flatten() for gradient in found]))
-            parts = together.split([gradient.numel() for gradient in found])
+            parts = torch.split(together, [gradient.numel() for gradient in found])
             torch._foreach_copy_(
                 found, [part.view_as(own) for part, own in zip(parts, found, strict=True)]
             )
