@@ -14,7 +14,7 @@ multiplied with the vocabulary, and without it all are. It pays where much is pa
 part after all, the loss is NaN.
 """
 
-from typing import Literal, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 import torch
 import torch.nn.functional as F
@@ -268,12 +268,29 @@ def sentence_scores(layer: Layer, words: Tensor) -> Tensor:
     hidden, embedding, bias = layer
     with torch.autocast(hidden.device.type, enabled=False):
         embedded = F.embedding(words, embedding).transpose(1, 2)  # (batch, dim, word)
-        if hidden.is_cuda and hidden.dtype.itemsize == 2 and not torch.is_grad_enabled():
-            # Half precision, added up in float32; it has no derivative.
-            scores = torch.bmm(hidden, embedded, out_dtype=torch.float32)
+        if hidden.is_cuda and hidden.dtype.itemsize == 2:
+            scores: Tensor = _HalfProduct.apply(hidden, embedded)  # type: ignore[no-untyped-call]
         else:
             scores = at_least_float32(hidden) @ at_least_float32(embedded)
     return scores if bias is None else scores + bias[words].unsqueeze(1)
+
+
+class _HalfProduct(torch.autograd.Function):
+    """A batch of products of half precision, added up in float32; torch has no derivative of it.
+
+    Gradients are products of half precision, as those of any layer are.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return torch.bmm(a, b, out_dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = ctx.saved_tensors
+        gradient = gradient.to(a.dtype)
+        return torch.bmm(gradient, b.mT), torch.bmm(a.mT, gradient)
 
 
 def shape_of_logits(layer: Layer) -> Tensor:
