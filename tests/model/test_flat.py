@@ -51,7 +51,9 @@ def through_flat(
     model: Transformer, x: Tensor, y: Tensor, recompute: bool = False
 ) -> tuple[Tensor, Tensor]:
     mask, target_mask = masks()
-    own, target_own, cross = (each.to(x.device) for each in spans(model.causal))
+    own, target_own, cross = (
+        Spans(*(ends.to(x.device) for ends in each)) for each in spans(model.causal)
+    )
     hidden = encode_flat(model.encoder, x, own, model.encoder_norm, recompute)
     out = decode_flat(model.decoder, y, target_own, hidden, cross, model.decoder_norm, recompute)
     return hidden[: mask.sum()], out[: target_mask.sum()]
@@ -135,7 +137,7 @@ def test_dropout_is_the_same_when_computed_again(norm: Norm) -> None:
     """And another with another seed."""
     model = big_enough(norm, dropout=0.3).to(DEVICE).train()
     x = pack(embedded(128)[0].float(), masks()[0]).to(DEVICE)
-    own = spans(causal=False)[0].to(DEVICE)
+    own = Spans(*(ends.to(DEVICE) for ends in spans(causal=False)[0]))
     leaves = list(model.encoder.parameters())
     found = []
     for seed, recompute in ((1, False), (1, True), (2, False)):

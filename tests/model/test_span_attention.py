@@ -1,7 +1,5 @@
 """Attention of packed sentences: spans against loops, the kernels against the definition."""
 
-import itertools
-
 import pytest
 import torch
 from torch import Tensor
@@ -12,6 +10,10 @@ from oaxe.model.spans import Spans, spans_between
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HEADS, DIM = 2, 32
+
+
+def on_device(spans: Spans) -> Spans:
+    return Spans(*(ends.to(DEVICE) for ends in spans))
 
 
 def seen_by_loops(lengths: list[int], others: list[int], causal: bool) -> set[tuple[int, int]]:
@@ -45,9 +47,8 @@ def test_spans_are_sentences(lengths: list[int], others: list[int], causal: bool
         for query in range(int(spans.first_query[key]), int(spans.last_query[key]))
     }
     assert by_key == expected
-    ends_of = spans.first, spans.last, spans.first_query, spans.last_query
-    assert all(ends.dtype == torch.int32 for ends in ends_of)
-    for ends, n in zip(ends_of, (sum(lengths),) * 2 + (sum(others),) * 2, strict=True):
+    assert all(ends.dtype == torch.int32 for ends in spans)
+    for ends, n in zip(spans, (sum(lengths),) * 2 + (sum(others),) * 2, strict=True):
         assert (ends[:n].diff() >= 0).all()
 
 
@@ -126,44 +127,26 @@ def check_kernel(
 
     right = both_ways(given, spans)
     monkeypatch.setattr(span_attention, "_is_fused", lambda x, heads: True)
-    ours = both_ways([x.detach().float().to(DEVICE) for x in given], spans.to(DEVICE))
+    ours = both_ways([x.detach().float().to(DEVICE) for x in given], on_device(spans))
     for mine, theirs in zip(ours, right, strict=True):
         torch.testing.assert_close(mine.cpu().double(), theirs, atol=2e-5, rtol=2e-5)
 
 
-@pytest.mark.parametrize("longest", [None, 128])  # in tiles, or sentence by sentence
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("case", LENGTHS)
-def test_self_kernel(
-    case: str, causal: bool, longest: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_self_kernel(case: str, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
     lengths = torch.tensor(LENGTHS[case][0])
     tokens = int(lengths.sum()) + 70  # a whole tile of padding
-    spans = spans_between(lengths, lengths, tokens, tokens, causal, longest)
+    spans = spans_between(lengths, lengths, tokens, tokens, causal)
     check_kernel(monkeypatch, self_attention, spans, (tokens, DIM), (3 * DIM, DIM), (3 * DIM,))
 
 
-def test_short_sentences_are_in_their_classes() -> None:
-    lengths, others = torch.tensor([5, 33, 0, 16, 1, 128]), torch.tensor([17, 2, 0, 16, 64, 100])
-    spans = spans_between(lengths, others, 190, 210, longest=128)
-    assert spans.sentences is not None
-    longer = torch.maximum(lengths, others)
-    bounds, order = spans.sentences.bounds.tolist(), spans.sentences.order.long()
-    classes = [longer[order[a:b]].tolist() for a, b in itertools.pairwise(bounds)]
-    assert [sorted(each) for each in classes] == [[0, 16], [17], [33, 64], [128]]
-    begins = [sum(lengths[:i].tolist()) for i in range(6)]
-    assert spans.sentences.table[0].tolist() == begins
-    assert spans_between(lengths, others, 190, 210, longest=129).sentences is None
-    assert spans_between(lengths, others, 190, 210).sentences is None
-
-
-@pytest.mark.parametrize("longest", [None, 128])
 @pytest.mark.parametrize("case", LENGTHS)
-def test_cross_kernel(case: str, longest: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cross_kernel(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
     lengths, others = (torch.tensor(numbers) for numbers in LENGTHS[case])
     tokens, keys = int(lengths.sum()) + 5, int(others.sum()) + 70
     shapes = (tokens, DIM), (keys, DIM), (DIM, DIM), (DIM,), (2 * DIM, DIM), (2 * DIM,)
-    spans = spans_between(lengths, others, tokens, keys, longest=longest)
+    spans = spans_between(lengths, others, tokens, keys)
     check_kernel(monkeypatch, cross_attention, spans, *shapes, twice=True)

@@ -14,7 +14,6 @@ from oaxe.model import attention as plain
 from oaxe.model.spans import Spans
 
 try:
-    from oaxe.model.kernels import sentence_attention as short_kernel
     from oaxe.model.kernels import span_attention as kernel
 except ImportError:  # no Triton
     kernel = None  # type: ignore[assignment]
@@ -97,26 +96,16 @@ class _SelfAttention(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, heads: int, spans: Spans
     ) -> Tensor:
         projected = torch.addmm(bias, x, weight.T).view(len(x), 3, heads, -1)
-        ctx.spans = spans
-        if spans.sentences is not None:
-            out = short_kernel.attend(projected[:, 0], projected[:, 1:], spans.sentences)
-            ctx.save_for_backward(x, weight, projected)
-        else:
-            out, normaliser = kernel.attend(projected[:, 0], projected[:, 1:], spans)
-            ctx.save_for_backward(x, weight, projected, out, normaliser)
+        out, normaliser = kernel.attend(projected[:, 0], projected[:, 1:], spans)
+        ctx.save_for_backward(x, weight, projected, out, normaliser, *spans)
         return out.view(x.shape)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, projected, *kept = ctx.saved_tensors
-        if ctx.spans.sentences is not None:
-            found, of_bias = short_kernel.differentiate_self(
-                projected, ctx.spans.sentences, gradient
-            )
-        else:
-            out, normaliser = kept
-            given = projected, ctx.spans, out, normaliser, gradient
-            found, of_bias = kernel.differentiate_self(*given)
+        x, weight, projected, out, normaliser, *spans = ctx.saved_tensors
+        found, of_bias = kernel.differentiate_self(
+            projected, Spans(*spans), out, normaliser, gradient
+        )
         found = found.view(len(x), -1)
         return found @ weight, found.T @ x, of_bias, None, None
 
@@ -136,26 +125,17 @@ class _CrossAttention(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         query = torch.addmm(query_bias, x, query_weight.T).view(len(x), heads, -1)
         both = torch.addmm(bias, source, weight.T).view(len(source), 2, heads, -1)
+        out, normaliser = kernel.attend(query, both, spans)
         ctx.set_materialize_grads(False)
-        ctx.spans, kept = spans, (x, source, query_weight, weight, query, both)
-        if spans.sentences is not None:
-            out = short_kernel.attend(query, both, spans.sentences)
-            ctx.save_for_backward(*kept)
-        else:
-            out, normaliser = kernel.attend(query, both, spans)
-            ctx.save_for_backward(*kept, out, normaliser)
+        ctx.save_for_backward(x, source, query_weight, weight, query, both, out, normaliser, *spans)
         return out.view(x.shape), source.view_as(source)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, of_source: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, source, query_weight, weight, query, both, *kept = ctx.saved_tensors
-        if ctx.spans.sentences is not None:
-            found = short_kernel.differentiate_cross(query, both, ctx.spans.sentences, gradient)
-        else:
-            out, normaliser = kept
-            given = query, both, ctx.spans, out, normaliser, gradient
-            found = kernel.differentiate_cross(*given)
-        of_query, of_query_bias, of_both, of_bias = found
+        x, source, query_weight, weight, query, both, out, normaliser, *spans = ctx.saved_tensors
+        of_query, of_query_bias, of_both, of_bias = kernel.differentiate_cross(
+            query, both, Spans(*spans), out, normaliser, gradient
+        )
         of_query, of_both = of_query.view(x.shape), of_both.view(len(source), -1)
         # What comes back was computed by the layer after this one, for this one: nobody else's.
         added = of_both @ weight if of_source is None else of_source.addmm_(of_both, weight)

@@ -5,18 +5,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-CLASSES = (16, 32, 64, 128)  # longest sentence of each
-
-
-class Sentences(NamedTuple):
-    """Short sentences, by their length on the longer side."""
-
-    table: Tensor  # (4, sentences) int32: first query, queries, first key, keys
-    order: Tensor  # (sentences,) int32: shorter ones first
-    bounds: Tensor  # (classes + 1,) int32: where each class begins in the order
-    classes: int  # of CLASSES, that there may be
-    causal: bool
-
 
 class Spans(NamedTuple):
     """Every query sees a stretch of the keys, and every key is seen by a stretch of the queries.
@@ -29,17 +17,6 @@ class Spans(NamedTuple):
     last: Tensor  # (queries,): the one after the last
     first_query: Tensor  # (keys,): the first query that sees a key
     last_query: Tensor  # (keys,): the one after the last
-    sentences: Sentences | None = None  # if none is longer than the last of CLASSES
-
-    def to(self, device: torch.device | str) -> "Spans":
-        first, last, first_query, last_query = (
-            ends.to(device) for ends in (self.first, self.last, self.first_query, self.last_query)
-        )
-        short = self.sentences
-        if short is not None:
-            table, order, bounds = (x.to(device) for x in (short.table, short.order, short.bounds))
-            short = Sentences(table, order, bounds, short.classes, short.causal)
-        return Spans(first, last, first_query, last_query, short)
 
     def mask(self) -> Tensor:
         """``(queries, keys)`` bool, True where the query sees the key."""
@@ -48,12 +25,7 @@ class Spans(NamedTuple):
 
 
 def spans_between(
-    query_lengths: Tensor,
-    key_lengths: Tensor,
-    queries: int,
-    keys: int,
-    causal: bool = False,
-    longest: int | None = None,
+    query_lengths: Tensor, key_lengths: Tensor, queries: int, keys: int, causal: bool = False
 ) -> Spans:
     """Each sentence sees its counterpart.
 
@@ -62,7 +34,6 @@ def spans_between(
         queries, keys: tokens on either side; those after the last sentence are padding, which sees
             nothing and is not seen.
         causal: a query sees no key after its own place; for two sides that are the same.
-        longest: no sentence has more tokens than this, on either side; None: it is not known.
 
     Example:
         >>> lengths = torch.tensor([2, 1])
@@ -77,22 +48,7 @@ def spans_between(
     if causal:
         last = last.minimum(torch.arange(1, queries + 1, device=last.device))
         first_query = first_query.maximum(torch.arange(keys, device=last.device))
-    sentences = None
-    if longest is not None and longest <= CLASSES[-1]:
-        sentences = _sentences(query_lengths, key_lengths, longest, causal)
-    return Spans(first.int(), last.int(), first_query.int(), last_query.int(), sentences)
-
-
-def _sentences(query_lengths: Tensor, key_lengths: Tensor, longest: int, causal: bool) -> Sentences:
-    lengths = query_lengths, key_lengths
-    columns = [x for length in lengths for x in (length.cumsum(0) - length, length)]
-    longer = torch.maximum(*lengths)
-    n_classes = 1 + sum(size < longest for size in CLASSES[:-1])
-    found, order = longer.sort()
-    sizes = torch.arange(-1, n_classes, device=longer.device)  # -1: none is shorter than nothing
-    limits = torch.where(sizes < 0, -1, CLASSES[0] * 2 ** sizes.clamp(min=0))
-    bounds = torch.searchsorted(found, limits, right=True)
-    return Sentences(torch.stack(columns).int(), order.int(), bounds.int(), n_classes, causal)
+    return Spans(*(ends.int() for ends in (first, last, first_query, last_query)))
 
 
 def _stretches(lengths: Tensor, others: Tensor, tokens: int) -> tuple[Tensor, Tensor]:

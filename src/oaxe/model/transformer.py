@@ -281,7 +281,7 @@ class Transformer(nn.Module):
             tables = self.source_positions, self.source_from_end, self.source_norm
             x = self._embed_packed(source, mask, rows, *tables)
             lengths, tokens = mask.sum(1), self.room.source
-            spans = spans_between(lengths, lengths, tokens, tokens, longest=mask.shape[1])
+            spans = spans_between(lengths, lengths, tokens, tokens)
             return Encoded(encode_flat(self.encoder, x, spans, self.encoder_norm), mask, rows)
         x = self._embed(source, self.source_positions)
         if self.source_from_end is not None:
@@ -337,9 +337,8 @@ class Transformer(nn.Module):
         x = self._embed_packed(inputs, mask, rows, *tables)
         n_source, n_target = self.room
         lengths, source_lengths = mask.sum(1), encoded.mask.sum(1)
-        longest, both = mask.shape[1], max(mask.shape[1], encoded.mask.shape[1])
-        own = spans_between(lengths, lengths, n_target, n_target, self.causal, longest)
-        cross = spans_between(lengths, source_lengths, n_target, n_source, longest=both)
+        own = spans_between(lengths, lengths, n_target, n_target, causal=self.causal)
+        cross = spans_between(lengths, source_lengths, n_target, n_source)
         x = decode_flat(self.decoder, x, own, encoded.hidden, cross, self.decoder_norm)
         return rows.put(x).view(*mask.shape, -1)
 

@@ -102,7 +102,7 @@ def _differentiate(
     tiles, key_tiles = len(sums), len(key_sums)
     with torch.cuda.device_of(query):
         _backward[(max(tiles, key_tiles) * heads * 2,)](
-            query, key_value, *spans[:4], out, normaliser, gradient.contiguous(),
+            query, key_value, *spans, out, normaliser, gradient.contiguous(),
             of_query, of_key_value, sums, key_sums,
             dim**-0.5, queries, keys, heads, query.stride(0), key_value.stride(0),
             tiles, key_tiles, dim=dim, block=BACKWARD.block, other=BACKWARD.other,
