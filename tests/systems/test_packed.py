@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from oaxe.systems import Example, Progress, System, build, built_in, find
+from oaxe.text.batches import Room
 from oaxe.text.symbols import EOS, PAD
 
 SIZE = {"dim": 32, "ffn": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
@@ -25,9 +26,12 @@ def batch(rows: int) -> tuple[Tensor, Tensor]:
     return source, target
 
 
-def step(system: System, example: Example) -> tuple[Tensor, Any, list[Tensor | None]]:
+def step(
+    system: System, example: Example, room: Room | None = None
+) -> tuple[Tensor, Any, list[Tensor | None]]:
     torch.manual_seed(7)
-    loss, statistics = system(example, Progress(*HALF, system.phase(0.5, 1.0)))
+    with system.transformer.packed(room):
+        loss, statistics = system(example, Progress(*HALF, system.phase(0.5, 1.0)))
     found = torch.autograd.grad(loss, [*system.parameters()], allow_unused=True)
     return loss, statistics, [*found]
 
@@ -61,8 +65,7 @@ def test_the_same_loss_statistics_and_gradients(name: str, positions: str, norm:
     n_source, n_target = int((source != PAD).sum()), int((target != PAD).sum())
     for spare in (0, 3):
         room = system.room(len(wide_source), n_source + spare, n_target + spare)
-        system.transformer.room = room
-        found, also, packed = step(system, wide)
+        found, also, packed = step(system, wide, room)
         torch.testing.assert_close(found, expected)
         torch.testing.assert_close(also, statistics, check_dtype=False)
         for ours, theirs in zip(packed, gradients, strict=True):
@@ -73,5 +76,5 @@ def test_the_same_loss_statistics_and_gradients(name: str, positions: str, norm:
 def test_too_little_room_is_noticed(name: str) -> None:
     system = new(name)
     source, target = batch(len(LENGTHS))
-    system.transformer.room = system.room(1, int((source != PAD).sum()) - 9, 4)
-    assert step(system, system.example(source, target))[0].isnan()
+    room = system.room(1, int((source != PAD).sum()) - 9, 4)
+    assert step(system, system.example(source, target), room)[0].isnan()

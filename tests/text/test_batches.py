@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oaxe.support.errors import UserError
 from oaxe.text import batches as module
-from oaxe.text.batches import Update, UpdateLoader, collate, cut, plan_epoch
+from oaxe.text.batches import Update, UpdateLoader, collate, cut, plan_epoch, plan_packed, shape_of
 from oaxe.text.corpus import Corpus, Sentences
 from oaxe.text.symbols import EOS, PAD
 
@@ -253,3 +253,36 @@ def test_rejects_impossible_options() -> None:
         loader(corpus, rank=2, world_size=2)
     with pytest.raises(UserError, match="empty"):
         loader(random_corpus(0))
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_packed_batches_are_alike_and_hold_every_sentence_once(world_size: int) -> None:
+    rng = np.random.default_rng(3)
+    targets = np.maximum(rng.lognormal(2.5, 0.6, 3_000).astype(np.int64), 1)
+    sources = np.maximum(targets + rng.integers(-3, 4, 3_000), 1)
+    limits = {"max_tokens": 900, "update_tokens": 2_000, "seed": 1}
+    plan = plan_packed(sources, targets, **limits, epoch=0, world_size=world_size)
+    batches = [batch for update in plan for batch in update]
+    assert sorted(np.concatenate(batches).tolist()) == list(range(3_000))
+    assert {len(update) for update in plan} == {3} if world_size != 2 else {4}
+    assert max(map(len, batches)) - min(map(len, batches)) <= 2
+    of_updates = [int(targets[np.concatenate(update)].sum()) for update in plan]
+    assert max(of_updates) - min(of_updates) <= targets.max()
+    shape = shape_of(plan, sources, targets)
+    for batch in batches:
+        assert len(batch) <= shape.rows
+        assert (sources[batch] + 1).sum() <= shape.room.source
+        assert targets[batch].sum() <= shape.room.target
+    # The number of ranks changes the batches, but not the updates; the epoch changes both.
+    alone = plan_packed(sources, targets, **limits, epoch=0)
+    assert [set(np.concatenate(u)) for u in alone] == [set(np.concatenate(u)) for u in plan]
+    other = plan_packed(sources, targets, **limits, epoch=1)
+    assert [set(np.concatenate(u)) for u in other] != [set(np.concatenate(u)) for u in plan]
+
+
+def test_packed_plans_of_few_sentences() -> None:
+    lengths = np.array([3, 4])
+    limits = {"max_tokens": 100, "seed": 1, "epoch": 0}
+    assert len(plan_packed(lengths, lengths, update_tokens=1, **limits)) == 2
+    assert len(plan_packed(lengths, lengths, update_tokens=99, world_size=3, **limits)[0]) == 2
+    assert plan_packed(lengths[:0], lengths[:0], update_tokens=9, **limits) == []

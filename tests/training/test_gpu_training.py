@@ -18,6 +18,7 @@ from torch import Tensor
 from oaxe.model.statistics import Statistics
 from oaxe.support.errors import UserError
 from oaxe.systems import Example, Progress, cmlm
+from oaxe.text.batches import Room
 from oaxe.training.ranks import Ranks
 from oaxe.training.run import assemble, gather
 from oaxe.training.trainer import Trainer
@@ -71,19 +72,22 @@ def trainer_of(data: Path, run: Path, **changes: Any) -> Trainer:
     return trainer
 
 
-def examples(trainer: Trainer) -> Iterator[Example]:
+def examples(trainer: Trainer) -> Iterator[tuple[Example, Room | None]]:
     """Batches without end; every epoch has the same shapes."""
     with trainer.loader() as loader:
         for update in loader:
-            yield from (trainer.update.example(batch) for batch in update.batches)
+            for batch in update.batches:
+                yield trainer.update.example(batch), trainer.update.room(batch)
 
 
 def differentiate(
-    trainer: Trainer, example: Example, progress: Progress, seed: int
+    trainer: Trainer, given: tuple[Example, Room | None], progress: Progress, seed: int
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Loss, statistics and the gradient by each parameter; ``seed`` is that of dropout."""
     torch.manual_seed(seed)
-    loss, statistics = trainer.update.differentiate(example, progress, 1 / example.n_words)
+    example, room = given
+    scale = 1 / example.n_words
+    loss, statistics = trainer.update.differentiate(example, progress, scale, room=room)
     gradients = [p.grad.clone() for p in trainer.system.parameters() if p.grad is not None]
     return loss.clone(), statistics.clone(), gradients
 
@@ -148,8 +152,9 @@ def test_replayed_steps_equal_plain_ones(
         assert_same_step(recorded, plain, example, progress, number, tolerance=TOLERANCE[precision])
         move_on(recorded, plain)
     assert not recorded.update.recordings.failed
-    assert len(set(map(id, replays))) > 2
-    assert len(replays) > 2 * len(set(map(id, replays)))
+    assert len(replays) > 2 * len(set(map(id, replays))) > 0
+    if recorded.packed:  # all batches are alike
+        assert len(set(map(id, replays))) <= 2
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

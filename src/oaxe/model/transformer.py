@@ -3,6 +3,8 @@
 As in the CMLM: GELU, learned positions, one embedding for source, target and output.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypedDict
 
@@ -249,7 +251,7 @@ class Transformer(nn.Module):
                 f'positions must be "start", or "both" if not causal; got {positions!r}'
             )
         self.max_length, self.causal = max_length, causal
-        # The most tokens of a batch, while it is computed without its padding: it is packed.
+        # The most tokens of a batch, while it is computed without its padding; see `packed`.
         self.room: Room | None = None
         # True: layers compute their activations again in the backward pass, instead of keeping
         # them: less memory, more time, the same gradients.
@@ -341,6 +343,15 @@ class Transformer(nn.Module):
         cross = spans_between(lengths, source_lengths, n_target, n_source)
         x = decode_flat(self.decoder, x, own, encoded.hidden, cross, self.decoder_norm)
         return rows.put(x).view(*mask.shape, -1)
+
+    @contextmanager
+    def packed(self, room: Room | None) -> Iterator[None]:
+        """Compute without padding, for which there must be room; None: with it."""
+        self.room = room
+        try:
+            yield
+        finally:
+            self.room = None
 
     @property
     def capacity(self) -> int | None:

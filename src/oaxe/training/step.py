@@ -12,7 +12,7 @@ from torch import Tensor
 
 from oaxe.support.errors import UserError
 from oaxe.systems import Example, Progress, System
-from oaxe.text.batches import Batch, Update
+from oaxe.text.batches import Batch, Room, Update
 from oaxe.text.symbols import EOS, UNK
 from oaxe.training.averaging import Averages
 from oaxe.training.gradients import Gradients
@@ -71,8 +71,9 @@ class Step:
         total = torch.zeros((), device=ranks.device)
         sums: Tensor | None = None
         for batch, example in zip(batches, examples, strict=True):
-            self._make_room(batch)
-            loss, stats = self.differentiate(example, progress, weight / words, first=sums is None)
+            loss, stats = self.differentiate(
+                example, progress, weight / words, room=self.room(batch), first=sums is None
+            )
             # Zeros as well, so that all ranks have the same statistics to add up.
             sums = weight * stats.double() + (0.0 if sums is None else sums)
             total += weight * loss
@@ -81,20 +82,35 @@ class Step:
         return total
 
     def differentiate(
-        self, example: Example, progress: Progress, scale: Tensor, *, first: bool = True
+        self,
+        example: Example,
+        progress: Progress,
+        scale: Tensor,
+        *,
+        room: Room | None = None,
+        first: bool = True,
     ) -> tuple[Tensor, Tensor]:
-        """Loss, and sums and numbers of its statistics; valid until the next call."""
+        """Loss, and sums and numbers of its statistics; valid until the next call.
+
+        Args:
+            example: of a batch.
+            progress: of the run.
+            scale: of the gradient.
+            room: of the batch, if it is to be computed without its padding.
+            first: begin with this gradient, rather than add it to what there is.
+        """
         epoch, epochs, phase = progress
 
         def work(*given: Tensor) -> Tensors:
             *tensors, epoch, epochs, scale = given
             now = Example(*tensors), Progress(epoch, epochs, phase), scale
-            loss, statistics = self.gradients.compute(*now, first=first)
+            with self.system.transformer.packed(room):
+                loss, statistics = self.gradients.compute(*now, first=first)
             if "loss" not in statistics:
                 raise UserError(f'the system {self.system.name} reports no statistic "loss"')
             return loss, self.statistics.stack(phase, statistics)
 
-        name = phase, first, self.system.transformer.room
+        name = phase, first, room
         loss, stats = self._recorded(name, work, *example, epoch, epochs, scale)
         return loss, stats
 
@@ -117,10 +133,9 @@ class Step:
     def example(self, batch: Batch) -> Example:
         return self.system.example(batch.source, batch.target)
 
-    def _make_room(self, batch: Batch) -> None:
-        """For the tokens of a packed batch; others are computed with their padding."""
-        room = batch.room and self.system.room(len(batch.source), *batch.room)
-        self.system.transformer.room = room
+    def room(self, batch: Batch) -> Room | None:
+        """What the system needs for the tokens of a packed batch."""
+        return batch.room and self.system.room(len(batch.source), *batch.room)
 
     def _change_weights(self) -> Tensors:
         if self.settings.optim.clip:

@@ -13,7 +13,7 @@ from torch import Tensor
 from oaxe.model.kernels.sums import add_up
 
 DIMS = (128, 256, 512, 1024)
-PROGRAMS = 1024  # of the backward pass; each adds up gradients of weight and biases for many rows
+PROGRAMS = 528  # of the backward pass; each adds up gradients of weight and biases for many rows
 NUMBERS = 512  # that a warp holds at a time
 
 

@@ -25,7 +25,7 @@ class Tiles(NamedTuple):
 
 
 FORWARD = Tiles(block=64, other=32, warps=4, stages=3)
-BACKWARD = Tiles(block=64, other=32, warps=4, stages=3)
+BACKWARD = Tiles(block=64, other=32, warps=4, stages=1)
 
 
 def attend(query: Tensor, key_value: Tensor, spans: Spans) -> tuple[Tensor, Tensor]:

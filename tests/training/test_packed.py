@@ -1,0 +1,43 @@
+"""Runs without padding on a CPU, where it is not faster, but the same."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oaxe.support.errors import UserError
+from tests.runs import OAXE, final_tensors, metrics, same, settings_of, train_on_ranks, train_small
+from tests.training.test_ranks import EXACT, assert_close, assert_same_log
+
+PACKED = {"data__packed": True}
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, OAXE, {"model__system": "transformer"}, {"model__system": "ctc"}]
+)
+def test_stopped_and_continued_to_the_same_weights(
+    changes: dict[str, Any], data: Path, tmp_path: Path
+) -> None:
+    """Validation between the updates reads sentences as they are."""
+    for name, first in (("whole", 24), ("continued", 7)):
+        how = {"train__steps": first, "validation__every": 4, **PACKED, **changes}
+        train_small(settings_of(data, tmp_path / name, **how))
+    how = {"train__steps": 24, "validation__every": 4, **PACKED, **changes}
+    train_small(settings_of(data, tmp_path / "continued", **how))
+    assert same(final_tensors(tmp_path / "whole"), final_tensors(tmp_path / "continued"))
+    losses = [r["loss"] for r in metrics(tmp_path / "whole") if r["what"] == "train"]
+    if changes is not OAXE:  # from random weights all words are truncated
+        assert losses[-1] < losses[0]
+
+
+def test_two_ranks_are_one(data: Path, tmp_path: Path) -> None:
+    changes = {"train__steps": 6, "validation__every": 3, **EXACT, **PACKED}
+    train_small(settings_of(data, tmp_path / "one", **changes))
+    assert train_on_ranks(settings_of(data, tmp_path / "two", **changes)) == ["", ""]
+    assert_close(final_tensors(tmp_path / "two"), final_tensors(tmp_path / "one"))
+    assert_same_log(tmp_path / "one", tmp_path / "two")
+
+
+def test_recomputed_layers_need_padding(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.packed"):
+        train_small(settings_of(data, tmp_path / "run", train__recompute=True, **PACKED))
