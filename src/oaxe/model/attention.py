@@ -49,7 +49,7 @@ def attention(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: boo
 def step_attention(
     query: Tensor,
     key_value: Tensor,
-    count: Tensor,
+    n_keys: Tensor,
     mask: Tensor | None,
     paths: Tensor | None = None,
 ) -> Tensor:
@@ -58,15 +58,15 @@ def step_attention(
     Args:
         query: ``(sentences, rows, heads, dim)``.
         key_value: ``(sentences, keys, 2, heads, dim)``, which the rows of a sentence share.
-        count: ``(sentences,)``: how many of its keys each sentence has.
+        n_keys: ``(sentences,)``: how many of its keys each sentence has.
         mask: bool, ``(sentences, room)`` or ``(sentences * rows, room)``: those of the first
-            ``room`` keys that are seen. None, where :func:`has_step_kernel`: ``count`` and
+            ``room`` keys that are seen. None, where :func:`has_step_kernel`: ``n_keys`` and
             ``paths`` say so.
         paths: ``(sentences, rows, steps)`` int32, for keys of which each step added one a row:
             which of them the row sees.
     """
     if mask is None:
-        return step_kernel.attend(query, key_value, count, paths)
+        return step_kernel.attend(query, key_value, n_keys, paths)
     return attention(query, key_value[:, : mask.shape[1]], mask, causal=False)
 
 

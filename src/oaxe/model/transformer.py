@@ -59,7 +59,7 @@ class Store(NamedTuple):
     """Keys and values that the rows of a sentence share; see :func:`step_attention`."""
 
     key_value: Tensor  # (sentences, keys, 2, heads, dim / heads)
-    count: Tensor
+    n_keys: Tensor  # (sentences,)
     mask: Tensor | None
     paths: Tensor | None = None
     place: Tensor | None = None  # (sentences,): where each puts its new keys; None: it has none
@@ -109,7 +109,7 @@ class Attention(nn.Module):
         if store.place is not None:
             store.write(self.keys_values(x))
         query = self.query(x).view(*x.shape[:2], self.heads, -1)
-        attended = step_attention(query, store.key_value, store.count, store.mask, store.paths)
+        attended = step_attention(query, store.key_value, store.n_keys, store.mask, store.paths)
         out: Tensor = self.output(attended.reshape(x.shape))
         return out
 
@@ -316,13 +316,13 @@ class Transformer(nn.Module):
         if not has_step_kernel(x, k, head_dim):
             on_path = cache.paths[:, :, :room].unsqueeze(3) == row
             own_mask, source_mask = on_path.view(sentences * k, room * k), cache.mask
-        count, n_source = (step + 1) * k, cache.mask.sum(1)
+        n_own, n_source = (step + 1) * k, cache.mask.sum(1)
         place = step + torch.arange(0, sentences * steps, steps, device=step.device)
         for layer, own, source in zip(self.decoder, cache.own, cache.source, strict=True):
             assert isinstance(layer, DecoderLayer)
             x = layer.next(
                 x,
-                Store(own.flatten(1, 2), count, own_mask, cache.paths, place),
+                Store(own.flatten(1, 2), n_own, own_mask, cache.paths, place),
                 Store(source, n_source, source_mask),
             )
         out: Tensor = self.decoder_norm(x)

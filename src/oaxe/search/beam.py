@@ -4,7 +4,6 @@ Sentences are searched in slots, each at its own step. Where one is done, the ne
 so that a GPU has as much to do at the end of a long list as at its beginning.
 """
 
-import math
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
@@ -225,7 +224,7 @@ class _Search:
         self.recorded = call if isinstance(call, Replays) else None
         self.model = self.recorded.in_low_precision(model) if self.recorded else model
         self.max_ratio = max_ratio
-        # Plainly, every sentence that leaves makes the others faster; recorded, most must have left.
+        # Every sentence that leaves makes the others faster; recorded, many have to leave.
         self.shrinks = 1 / 4 if self.recorded else 1.0
         self.source = source
         self.lengths = (source != PAD).sum(1).cpu()
@@ -271,7 +270,10 @@ class _Search:
         """For so many sentences; recorded, there are few numbers of slots."""
         if not self.recorded:
             return min(sentences, most)
-        return min(4 ** math.ceil(math.log(max(sentences, 1), 4)), 1 << (most.bit_length() - 1))
+        power = 1
+        while power < sentences:
+            power *= 4
+        return min(power, 1 << (most.bit_length() - 1))
 
     def _state(self, slots: int, source_len: int, steps: int) -> State:
         shape = slots, source_len, self.beam, steps
@@ -281,9 +283,7 @@ class _Search:
         state.norms.copy_(torch.tensor(norms))
         return state
 
-    def _fill(
-        self, state: State, waiting: deque[int], busy: dict[int, Busy], clock: int
-    ) -> None:
+    def _fill(self, state: State, waiting: deque[int], busy: dict[int, Busy], clock: int) -> None:
         """Put those who wait into slots that are free."""
         free = [slot for slot in range(len(state.done)) if slot not in busy]
         count = min(len(free), len(waiting))

@@ -55,8 +55,8 @@ def compute(
 class Replays:
     """A :class:`Call` of one model: recorded once for each shape, from then on replayed.
 
-    It is also a call of the model's parts. What a call returns is valid until the next call: all graphs share their memory. Weights may
-    change in place; hooks of modules are not called.
+    It also calls functions of the model's parts. What a call returns is valid until the next call:
+    all graphs share their memory. Weights may change in place; hooks of modules are not called.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -19,7 +19,7 @@ def largest(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
     if n_chunks <= (n if x.is_cuda else 16 * n):
         return x.topk(n)
     whole = n_chunks * CHUNK
-    chunks = x[..., :whole].unflatten(-1, (n_chunks, CHUNK))
+    chunks = x[..., :whole].view(*x.shape[:-1], n_chunks, CHUNK)
     best = chunks.amax(-1).topk(n).indices.unsqueeze(-1)  # (..., n, 1)
     some = chunks.gather(-2, best.expand(*best.shape[:-1], CHUNK)).flatten(-2)
     where = (best * CHUNK + torch.arange(CHUNK, device=x.device)).flatten(-2)

@@ -11,10 +11,10 @@ from torch import Tensor
 
 MOST_ROWS = 64
 HEAD_DIMS = (16, 32, 64, 128)
-KEYS_AT_ONCE = 64
+BYTES_AT_ONCE = 2**14  # of keys, in the shared memory of any GPU; and as many of values
 
 
-def attend(query: Tensor, key_value: Tensor, count: Tensor, paths: Tensor | None) -> Tensor:
+def attend(query: Tensor, key_value: Tensor, n_keys: Tensor, paths: Tensor | None) -> Tensor:
     """See :func:`oaxe.model.attention.step_attention`."""
     sentences, rows, heads, dim = query.shape
     query, out = query.contiguous(), torch.empty_like(query, memory_format=torch.contiguous_format)
@@ -22,7 +22,7 @@ def attend(query: Tensor, key_value: Tensor, count: Tensor, paths: Tensor | None
         _attend[(sentences * heads,)](
             query,
             key_value,
-            count,
+            n_keys,
             query if paths is None else paths,
             out,
             dim**-0.5,
@@ -33,8 +33,9 @@ def attend(query: Tensor, key_value: Tensor, count: Tensor, paths: Tensor | None
             of_paths=paths is not None,
             dim=dim,
             block=max(16, triton.next_power_of_2(rows)),
-            key_block=KEYS_AT_ONCE,
+            key_block=min(64, BYTES_AT_ONCE // (dim * key_value.itemsize)),
             num_warps=2,
+            num_stages=2,
         )
     return out
 
@@ -43,7 +44,7 @@ def attend(query: Tensor, key_value: Tensor, count: Tensor, paths: Tensor | None
 def _attend(
     query,  # (sentences, rows, heads, dim)
     key_value,  # (sentences, keys, 2, heads, dim)
-    count,  # (sentences,)
+    counts,  # (sentences,): keys
     paths,  # (sentences, rows, steps), if of_paths
     out,  # as query
     scale,
@@ -62,7 +63,7 @@ def _attend(
     within = tl.arange(0, dim)[None, :]
     here = ((sentence * rows + row) * heads + head) * dim + within
     q = tl.load(query + here, row < rows, 0)
-    n_keys = tl.load(count + sentence)
+    n_keys = tl.load(counts + sentence)
     first = key_value + sentence * stride + head * dim
     highest = tl.full((block,), float("-inf"), tl.float32)
     total = tl.zeros((block,), tl.float32)
