@@ -85,7 +85,9 @@ def translator(subwords: Subwords) -> Translator:
 
 def plainly(translator: Translator) -> list[str]:
     """The translations without graphs, no two of which are equal."""
-    plain = Translator(translator.system, translator.subwords, cuda_graphs=False)
+    plain = Translator(
+        translator.system, translator.subwords, decoding=translator.decoding, cuda_graphs=False
+    )
     found = [plain.translate([sentence])[0] for sentence in SENTENCES]
     assert len(set(found)) == len(SENTENCES)
     return found

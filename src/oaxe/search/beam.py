@@ -27,7 +27,13 @@ RECORDED_STEPS = 4  # that a GPU takes without asking; sentences that are done w
 FILLED_AT_ONCE = 1 / 8  # of the slots: fewer sentences would leave an encoder on a GPU half idle
 NO_SENTENCE = -1  # the limit of a slot that stays empty
 
-Found = tuple[int, Tensor, Tensor]  # sentence, and its rows of State.finished and State.scores
+
+class Found(NamedTuple):
+    """On the host."""
+
+    sentences: list[int]
+    finished: Tensor  # as in State
+    scores: Tensor
 
 
 class Busy(NamedTuple):
@@ -253,7 +259,7 @@ class _Search:
             else max(self.limits[i] for i in sentences)
         )
         state = self._state(self._slots(len(sentences), most), source_len, steps)
-        clock, found = 0, list[Found]()
+        clock, found = 0, None
         while waiting or busy:
             self._fill(state, waiting, busy, clock)
             clock += self._advance(state, busy, clock)
@@ -314,18 +320,20 @@ class _Search:
         """Steps of the sentence that has taken the most."""
         return clock - min(since for _, since in busy.values())
 
-    def _done(self, state: State, busy: dict[int, Busy]) -> list[Found]:
+    def _done(self, state: State, busy: dict[int, Busy]) -> Found | None:
         """Take what is done out of its slots: waits for the device."""
         done = state.done.tolist()
         slots = [slot for slot in busy if done[slot]]
         if not slots:
-            return []
+            return None
         index, sentences = self._tensor(slots), [busy.pop(slot).sentence for slot in slots]
-        finished, scores = state.finished[index].cpu(), state.scores[index].cpu()
-        return list(zip(sentences, finished, scores, strict=True))
+        return Found(sentences, state.finished[index].cpu(), state.scores[index].cpu())
 
-    def _write(self, found: list[Found]) -> None:
-        for sentence, rows, scores in found:
+    def _write(self, found: Found | None) -> None:
+        if found is None:
+            return
+        rows_and_scores = zip(found.finished.tolist(), found.scores.tolist(), strict=True)
+        for sentence, (rows, scores) in zip(found.sentences, rows_and_scores, strict=True):
             self.results[sentence] = [
                 Hypothesis(
                     tokens := row[: row.index(EOS)],
@@ -333,7 +341,7 @@ class _Search:
                     len(tokens),
                     score * (len(tokens) + 1) ** self.length_penalty,
                 )
-                for row, score in zip(rows.tolist(), scores.tolist(), strict=True)
+                for row, score in zip(rows, scores, strict=True)
                 if score > float("-inf")
             ]
 
