@@ -17,7 +17,7 @@ from oaxe.losses.arguments import kept_first
 from oaxe.model.transformer import Cache, Transformer
 from oaxe.search.hypothesis import Hypothesis, forbidden
 from oaxe.search.replay import Call, Replays, Tensors, compute, padded_source, rounded
-from oaxe.search.top import largest
+from oaxe.search.top import largest, logsumexp
 from oaxe.text.symbols import BOS, EOS, PAD
 
 # Of many sentences: asking the device which are done makes it wait, and going on without them takes
@@ -197,16 +197,16 @@ def _candidates(
     """Sums, rows and tokens of the best continuations, ``(slots, 2 * beam)`` each, best first."""
     beam = state.sums.shape[1]
     hidden = model.decode_next(state.last, step, state.cache, room)
-    logits = model.logits(hidden).float()  # (slots, beam, vocab)
+    logits = model.logits(hidden)  # (slots, beam, vocab): none else is as large
     logits.index_fill_(2, forbidden(logits.device, EOS), float("-inf"))
     logits[:, :, EOS].masked_fill_((step == 0).unsqueeze(1), float("-inf"))  # none is empty
     top, tokens = largest(logits, min(2 * beam, logits.shape[2]))  # (slots, beam, n)
-    total = logits.logsumexp(2, keepdim=True)
-    log_probs = top - total  # no second tensor over the vocabulary
+    total = logsumexp(logits).unsqueeze(2)
+    log_probs = top.float() - total
     # Beyond its limit a sentence may only end: its first choice is EOS, and there is no other.
     over, n = over.view(-1, 1, 1), top.shape[2]
     first = torch.arange(n, device=top.device) == 0
-    end = torch.where(first, logits[:, :, EOS : EOS + 1] - total, float("-inf"))
+    end = torch.where(first, logits[:, :, EOS : EOS + 1].float() - total, float("-inf"))
     log_probs = torch.where(over, end, log_probs)
     tokens = torch.where(over & first, EOS, tokens)
     sums = (state.sums.unsqueeze(2) + log_probs).flatten(1)

@@ -1,7 +1,12 @@
-"""The few largest of very many."""
+"""Of very many numbers, such as logits over a vocabulary: the few largest, and the logsumexp."""
 
 import torch
 from torch import Tensor
+
+try:
+    from oaxe.losses.kernels import softmax as kernel
+except ImportError:  # no Triton
+    kernel = None  # type: ignore[assignment]
 
 CHUNK = 64
 
@@ -29,3 +34,15 @@ def largest(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
         where = torch.cat([where, rest.expand(*x.shape[:-1], -1)], -1)
     values, index = some.topk(n)
     return values, where.gather(-1, index)
+
+
+def logsumexp(x: Tensor) -> Tensor:
+    """Of the last axis, in float32 whatever x has; a GPU reads x once.
+
+    Example:
+        >>> logsumexp(torch.tensor([[0.0, 0.0]]))
+        tensor([0.6931])
+    """
+    if kernel is not None and x.is_cuda and x.dtype != torch.float64:
+        return kernel.logsumexp(x.flatten(0, -2)).view(x.shape[:-1])
+    return x.float().logsumexp(-1)
