@@ -148,6 +148,10 @@ def test_length_is_limited_by_the_source_and_by_max_length() -> None:
         assert_same(ours, [naive_beam(model, row, 1, 1.0, ratio) for row in source])
 
 
+def test_no_sentences() -> None:
+    assert beam_search(causal(), random_batch(3)[:0]) == []
+
+
 def test_special_symbols_are_never_predicted() -> None:
     model = emphasise(causal(), *SPECIAL)
     for hypotheses in beam_search(model, random_batch(9, 3, 6)):

@@ -79,8 +79,8 @@ def beam_search(
         raise ValueError(f"beam must be at least 1, got {beam}")
     search = _Search(model, source, beam, length_penalty, max_ratio, call)
     for source_len, sentences in search.groups():
-        most = len(sentences) if batch_tokens is None else batch_tokens // (beam * source_len)
-        search.run(sentences, source_len, max(1, most))
+        most = None if batch_tokens is None else max(1, batch_tokens // (beam * source_len))
+        search.run(sentences, source_len, most)
     return search.results
 
 
@@ -242,16 +242,16 @@ class _Search:
     def groups(self) -> Iterator[tuple[int, list[int]]]:
         """Sentences that are searched together, and the length they are padded to."""
         if not self.recorded:
-            yield self.source.shape[1], list(range(len(self.limits)))
+            if self.limits:
+                yield self.source.shape[1], list(range(len(self.limits)))
             return
-        most = self.model.max_length + 1  # and EOS
-        lengths = [rounded(length, most) for length in self.lengths.tolist()]
-        longest_first = sorted(range(len(lengths)), key=lambda i: -int(self.lengths[i]))
-        for source_len, sentences in groupby(longest_first, key=lambda i: lengths[i]):
-            yield source_len, list(sentences)
+        most, lengths = self.model.max_length + 1, self.lengths.tolist()  # and EOS
+        longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+        for source_len, same in groupby(longest_first, key=lambda i: rounded(lengths[i], most)):
+            yield source_len, list(same)
 
-    def run(self, sentences: list[int], source_len: int, most: int) -> None:
-        """Search for the translations of these sentences, at most so many at a time."""
+    def run(self, sentences: list[int], source_len: int, most: int | None) -> None:
+        """Search for the translations of these sentences; most: so many at a time, or all."""
         waiting, busy = deque(sentences), dict[int, Busy]()
         steps = 1 + (
             self._limits(torch.tensor([source_len]))[0]
@@ -272,14 +272,14 @@ class _Search:
                 state, busy = smaller, dict(enumerate(busy.values()))
         self._write(found)
 
-    def _slots(self, sentences: int, most: int) -> int:
+    def _slots(self, sentences: int, most: int | None) -> int:
         """For so many sentences; recorded, there are few numbers of slots."""
         if not self.recorded:
-            return min(sentences, most)
+            return min(sentences, most or sentences)
         power = 1
         while power < sentences:
             power *= 4
-        return min(power, 1 << (most.bit_length() - 1))
+        return min(power, 1 << (most.bit_length() - 1)) if most else power
 
     def _state(self, slots: int, source_len: int, steps: int) -> State:
         shape = slots, source_len, self.beam, steps
