@@ -5,7 +5,7 @@ translation has the same number. 12-1, twelve encoder layers and one decoder lay
 dimensions of base. `oaxe evaluate --speed` measures trained models on real text.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -25,6 +25,7 @@ from oaxe.systems import build, cmlm, transformer
 from oaxe.text.symbols import EOS, LENGTH
 
 BASELINE = "autoregressive, beam 5"
+GRAPHS = ", CUDA graphs"
 MORE = 10  # tokens that beam search allows beyond its ratio
 
 
@@ -60,7 +61,10 @@ def decode(
         with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=bf16):
             timings = report.measure(decoders(size, vocab, source), repeats, title)
         rate = {name: sentences / timing.median for name, timing in timings.items()}
-        columns = {"sentences/s": rate, f"x {BASELINE}": speed_up(timings, BASELINE)}
+        columns: dict[str, Mapping[str, float]] = {"sentences/s": rate}
+        for name in (BASELINE, BASELINE + GRAPHS):
+            if name in timings:
+                columns[f"x {name}"] = speed_up(timings, name)
         report.add(title, timings, columns)
 
 
@@ -80,14 +84,7 @@ def decoders(size: str, vocab: int, source: Tensor) -> dict[str, Callable[[], ob
     around = torch.arange(-2, 3, device=source.device) + length
     lengths = around.expand(len(source), -1)
     decode = partial(translate_lengths, one_pass, source)
-    replayed: dict[str, Callable[[], object]] = {}
-    if source.is_cuda and len(source) == 1:  # as a Translator does
-        graphs = partial(decode, call=Replays(one_pass))
-        replayed = {
-            "one pass, 5 lengths, CUDA graphs": partial(graphs, lengths=lengths),
-            "one pass, 1 length, CUDA graphs": partial(graphs, lengths=lengths[:, 2:3]),
-        }
-    return {
+    plain: dict[str, Callable[..., object]] = {
         BASELINE: partial(search, teacher, beam=5),
         "autoregressive, greedy": partial(search, teacher, beam=1),
         "12-1 (base), beam 5": partial(search, shallow, beam=5),
@@ -95,5 +92,14 @@ def decoders(size: str, vocab: int, source: Tensor) -> dict[str, Callable[[], ob
         "one pass, 5 lengths": partial(decode, lengths=lengths),
         "one pass, 1 length": partial(decode, lengths=lengths[:, 2:3]),
         "mask-predict, 4 passes, 5 lengths": partial(decode, lengths=lengths, refine_steps=4),
-        **replayed,
+    }
+    if not source.is_cuda:
+        return plain
+    calls = {"auto": Replays(teacher), "12-1": Replays(shallow)}
+    if len(source) == 1:  # as a Translator does
+        calls["one "] = Replays(one_pass)
+    return plain | {
+        name + GRAPHS: partial(run, call=calls[name[:4]])
+        for name, run in plain.items()
+        if name[:4] in calls
     }

@@ -55,7 +55,7 @@ class Plan:
         if self.folder.has_teacher_text():
             return NOTHING
         needs = self.run("teacher", 1)
-        work = partial(write_teacher_text, self.study, self.per_device)
+        work = partial(write_teacher_text, self.study)
         return self.add("teacher-text", work, needs)
 
     def add(self, name: str, work: Callable[..., object], needs: Needs = NOTHING) -> Needs:

@@ -14,7 +14,6 @@ from rich.console import Console
 from oaxe.distillation.distill import distill
 from oaxe.evaluation.evaluate import Options, evaluate
 from oaxe.evaluation.references import References, read_references
-from oaxe.support.devices import usable_device
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
 from oaxe.support.jobs import StoppedError
@@ -121,7 +120,7 @@ def held_out_sets(study: Study, found: Dataset) -> Iterator[tuple[str, Reference
     yield "test", read_references(data=study.folder.data("raw"))
 
 
-def write_teacher_text(study: Study, jobs: int, console: Console) -> None:
+def write_teacher_text(study: Study, console: Console) -> None:
     folder = study.folder
     source = Path(read_manifest(folder.data("raw")).splits["train"].files[0])
     finished = distill(
@@ -131,7 +130,6 @@ def write_teacher_text(study: Study, jobs: int, console: Console) -> None:
         beam=BEAM,
         batch_tokens=4 * study.recipe.batch_tokens,  # without gradients there is room for more
         bf16=study.recipe.bf16,
-        processes=jobs if usable_device(None) == "cuda" else 1,
         console=console,
     )
     if not finished:

@@ -72,16 +72,40 @@ def test_rows_that_share_a_sentence_equal_rows_with_copies_of_it() -> None:
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
+@torch.no_grad()
 def test_the_cache_changes_nothing(norm: str) -> None:
+    """Two rows a sentence; the second sentence begins later, in a place that was used before."""
     model = micro_transformer(norm, causal=True)
-    encoded = model.encode(random_batch(5, 8))
-    inputs = random_batch(6, 6, 6, 6)
-    whole = model.decode(inputs, inputs != PAD, encoded)
-    cache = model.new_cache(encoded)
-    pieces = [inputs[:, :2], *inputs[:, 2:].split(1, 1)]  # type: ignore[no-untyped-call]
-    steps = [model.decode(piece, piece != PAD, encoded, cache) for piece in pieces]
-    torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-4, atol=1e-5)
-    assert cache[0].length == 6
+    source, inputs = random_batch(5, 8), random_batch(6, 6, 6, 6)
+    whole = model.decode(inputs, inputs != PAD, model.encode(source)).view(2, 2, 6, -1)
+    tokens = inputs.view(2, 2, 6)
+    cache = model.new_cache(2, 8, rows=2, steps=9)
+    model.begin(source.flip(0), cache, torch.tensor([0, 1]))
+    model.begin(source[:1], cache, torch.tensor([0]))
+    for step in range(8):
+        if step == 2:
+            model.begin(source[1:], cache, torch.tensor([1]))
+        steps = torch.tensor([min(step, 5), step - 2 if step >= 2 else step])
+        given = torch.stack([tokens[i, :, n] for i, n in enumerate(steps.tolist())])
+        found = model.decode_next(given, steps, cache, room=step + 1)
+        for i, n in enumerate(steps.tolist()):
+            if i == 0 or step >= 2:
+                torch.testing.assert_close(found[i], whole[i, :, n], rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_row_goes_on_from_what_another_was() -> None:
+    model = micro_transformer(causal=True)
+    source, inputs = random_batch(5), random_batch(4, 4)
+    crossed = torch.cat([inputs.flip(0)[:, :2], inputs[:, 2:]], 1)
+    whole = model.decode(crossed, crossed != PAD, model.encode(source))
+    cache = model.new_cache(1, 5, rows=2, steps=4)
+    model.begin(source, cache, torch.tensor([0]))
+    for step in range(4):
+        if step == 2:
+            cache.paths.copy_(cache.paths.flip(1))
+        found = model.decode_next(inputs[None, :, step], torch.tensor([step]), cache, step + 1)
+    torch.testing.assert_close(found[0], whole[:, 3], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "norm"), GRID)

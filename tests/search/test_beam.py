@@ -85,8 +85,9 @@ def test_equals_naive(beam: int, penalty: float, norm: str) -> None:
     model = eager_to_end(causal(norm))
     source = random_batch(9, 3, 13, 2, 6)
     expected = [naive_beam(model, row, beam, penalty) for row in source]
-    for use_cache in (True, False):
-        ours = beam_search(model, source, beam=beam, length_penalty=penalty, use_cache=use_cache)
+    for slots in (5, 2, 1):  # the others wait
+        tokens = slots * beam * source.shape[1]
+        ours = beam_search(model, source, beam=beam, length_penalty=penalty, batch_tokens=tokens)
         assert_same(ours, expected)
 
 
@@ -96,8 +97,9 @@ def test_sentences_that_leave_early_change_nothing() -> None:
     source = random_batch(9, 3, 13, 2, 6, 30, 21)
     expected = [naive_beam(model, row, 3, 1.0) for row in source]
     assert {h[0].length > 8 for h in expected} == {True, False}  # else this test says nothing
-    for use_cache in (True, False):
-        assert_same(beam_search(model, source, beam=3, use_cache=use_cache), expected)
+    for slots in (7, 3):
+        tokens = slots * 3 * source.shape[1]
+        assert_same(beam_search(model, source, beam=3, batch_tokens=tokens), expected)
 
 
 @torch.no_grad()
@@ -144,6 +146,10 @@ def test_length_is_limited_by_the_source_and_by_max_length() -> None:
         ours = beam_search(model, source, beam=1, max_ratio=ratio)
         assert all(h.length <= limit for hs, limit in zip(ours, limits, strict=True) for h in hs)
         assert_same(ours, [naive_beam(model, row, 1, 1.0, ratio) for row in source])
+
+
+def test_no_sentences() -> None:
+    assert beam_search(causal(), random_batch(3)[:0]) == []
 
 
 def test_special_symbols_are_never_predicted() -> None:

@@ -1,5 +1,6 @@
 """Recorded passes on a CUDA device: ``pytest -m gpu``; test_replay.py emulates them."""
 
+import copy
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,16 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 
 from oaxe.decoding.translator import Translator
 from oaxe.model.transformer import SIZES
 from oaxe.search.replay import Replays, compute
 from oaxe.systems import System, build, find
 from oaxe.text.subwords import train_subwords
+from oaxe.text.symbols import PAD
 from tests.gpu import GPU
+from tests.models import eager_to_end
 
 pytestmark = GPU
 
@@ -63,6 +67,53 @@ def test_replayed_passes_give_the_same(name: str, decoding: dict[str, Any], bf16
         with torch.no_grad():
             weights = model.transformer.tokens.weight
             weights.add_(0.1 * torch.randn_like(weights))
+
+
+@pytest.mark.parametrize("batch_tokens", [None, 16 * 5 * 8])
+@pytest.mark.parametrize("beam", [1, 5])
+def test_recorded_steps_give_the_same(beam: int, batch_tokens: int | None) -> None:
+    """As without graphs and as on a CPU, in any order of shapes, with slots that are refilled."""
+    model: Any = eager_to_end(random_system(500, "transformer"), factor=1.5)
+    on_cpu = copy.deepcopy(model).cpu()
+    how, replays = model.decoding_type(beam=beam, length_penalty=0.6), Replays(model)
+    for _ in range(2):
+        found_lengths = set()
+        for lengths in ([9], [3, 30, 9, 61, 17, 2] * 20, [14], [25, 24, 7], [6, 5] * 17, [9]):
+            source = pad_sequence([torch.randint(9, 500, (n,)) for n in lengths], True, PAD)
+            expected = on_cpu.translate(source, how)
+            for call in (replays, compute):
+                found = model.translate(source.cuda(), how, call, batch_tokens=batch_tokens)
+                same = 0
+                for mine, theirs in zip(found, expected, strict=True):
+                    same += mine[0].tokens == theirs[0].tokens
+                    assert mine[0].score == pytest.approx(theirs[0].score, abs=1e-2)
+                assert same >= 0.97 * len(lengths)  # a rounding may tip a close decision
+            found_lengths |= {hypotheses[0].length for hypotheses in found}
+        assert len(found_lengths) > 5
+        with torch.no_grad():
+            for here, there in zip(model.parameters(), on_cpu.parameters(), strict=True):
+                here.add_(0.01 * torch.randn_like(here))
+                there.copy_(here)
+    assert replays.are_of(model)
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_recorded_steps_in_half_precision(beam: int) -> None:
+    """So many rows that our own kernels are recorded. Scores are those of the same tokens."""
+    model: Any = eager_to_end(random_system(500, "transformer"), factor=1.5)
+    how, replays = model.decoding_type(beam=beam), Replays(model)
+    lengths = torch.randint(2, 17, (600,)).tolist()
+    source = pad_sequence([torch.randint(9, 500, (n,)) for n in lengths], True, PAD).cuda()
+    for _ in range(2):
+        with torch.autocast("cuda", torch.bfloat16):
+            found = model.translate(source, how, replays, batch_tokens=16 * beam * 512)
+            expected = model.translate(source, how)
+        differences = [abs(a[0].score - b[0].score) for a, b in zip(found, expected, strict=True)]
+        assert sum(differences) / len(differences) < 0.02
+        same = sum(a[0].tokens == b[0].tokens for a, b in zip(found, expected, strict=True))
+        assert same > 0.5 * len(lengths)
+        with torch.no_grad():
+            model.transformer.decoder[0].feed_forward.sublayer.inner.weight.mul_(1.2)
 
 
 def test_a_translator_replays_and_goes_on_after_a_move(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from oaxe.search.hypothesis import Hypothesis
 from oaxe.search.replay import Call, Replays, Tensors, compute
 from oaxe.systems import System, cmlm
 from oaxe.text.subwords import Subwords, train_subwords
-from tests.models import micro, random_batch
+from tests.models import eager_to_end, micro, random_batch
 
 SENTENCES = [
     "a small dog runs",
@@ -56,18 +56,19 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Graph]]:
     def record(
         self: Replays,
         function: Callable[..., Tensors],
+        model: nn.Module,
         inputs: Sequence[Tensor],
-        options: dict[str, float],
+        options: dict[str, Any],
         low: torch.dtype | None,
     ) -> tuple[Graph, list[Tensor], Tensors]:
-        own, model = [tensor.clone() for tensor in inputs], copy.deepcopy(self.model)
-        for mine, weights in zip(model.parameters(), self.model.parameters(), strict=True):
+        own, then = [tensor.clone() for tensor in inputs], copy.deepcopy(model)
+        for mine, weights in zip(then.parameters(), model.parameters(), strict=True):
             mine.data = weights.data  # where they are now
-        graph = Graph(torch.no_grad()(lambda: function(model, *own, **options)))
+        graph = Graph(torch.no_grad()(lambda: function(then, *own, **options)))
         return graph, own, graph.out
 
     monkeypatch.setattr(Replays, "_record", record)
-    monkeypatch.setattr(translator_module, "is_on_gpu", lambda source: True)
+    monkeypatch.setattr(translator_module, "is_on_gpu", lambda device: True)
     yield Graph.recorded
     Graph.recorded.clear()
 
@@ -84,7 +85,9 @@ def translator(subwords: Subwords) -> Translator:
 
 def plainly(translator: Translator) -> list[str]:
     """The translations without graphs, no two of which are equal."""
-    plain = Translator(translator.system, translator.subwords, cuda_graphs=False)
+    plain = Translator(
+        translator.system, translator.subwords, decoding=translator.decoding, cuda_graphs=False
+    )
     found = [plain.translate([sentence])[0] for sentence in SENTENCES]
     assert len(set(found)) == len(SENTENCES)
     return found
@@ -170,6 +173,63 @@ def test_a_source_that_is_too_long_is_an_error_as_without() -> None:
         for call in (Replays(model), compute):
             with pytest.raises(ValueError, match="max_length"):
                 decode(model, random_batch(15), call)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("batch_tokens", [None, 16 * 3 * 8])
+def test_recorded_steps_give_the_same(
+    beam: int, batch_tokens: int | None, emulated: list[Graph]
+) -> None:
+    """One sentence or many, of many lengths, all at once or more than there are slots for."""
+    ours: Any = eager_to_end(micro("transformer", max_length=40)).double()
+    how, replays = ours.decoding_type(beam=beam, length_penalty=0.6), Replays(ours)
+    found_lengths = set[int]()
+    for lengths in ([9], [3, 30, 9, 41, 3, 17, 30, 2] * 3, [14], [25, 24, 7], [6, 5] * 17):
+        source = random_batch(*lengths)
+        expected = ours.translate(source, how)
+        found = ours.translate(source, how, replays, batch_tokens=batch_tokens)
+        found_lengths |= {len(hypotheses[0].tokens) for hypotheses in found}
+        for mine, theirs in zip(chain(*found), chain(*expected), strict=True):
+            assert mine.tokens == theirs.tokens
+            assert mine.score == pytest.approx(theirs.score, rel=1e-5)
+    assert len(found_lengths) > 4
+    assert sum(graph.replays for graph in emulated) > len(emulated)
+
+
+def test_recorded_steps_in_low_precision(emulated: list[Graph]) -> None:
+    """The linear layers are converted once a call: they see weights that were changed in place."""
+    ours = eager_to_end(micro("transformer", max_length=40))
+    how, replays, source = ours.decoding_type(beam=2), Replays(ours), random_batch(9, 3, 14)
+    scores = []
+    for _ in range(3):
+        with torch.autocast("cpu", torch.bfloat16):
+            expected = ours.translate(source, how)
+            found = ours.translate(source, how, replays)
+        for mine, theirs in zip(found, expected, strict=True):  # roundings may tip decisions
+            assert mine[0].score == pytest.approx(theirs[0].score, rel=0.03)
+        scores.append(found[0][0].score)
+        for weight in ours.transformer.decoder.parameters():
+            weight.data.mul_(1.1)
+    assert len(set(scores)) == 3
+    assert replays.are_of(ours)
+    n_graphs = len(emulated)
+    ours.translate(source, how, replays)  # in float32
+    assert len(emulated) > n_graphs
+
+
+def test_batches_of_an_autoregressive_model_are_recorded(
+    subwords: Subwords, emulated: list[Graph]
+) -> None:
+    model = eager_to_end(micro("transformer", vocab_size=subwords.vocab_size, max_length=40))
+    translator = Translator(model, subwords, decoding={"beam": 2})
+    expected = plainly(translator)
+    assert not emulated
+    many = [*SENTENCES, ""] * 20
+    assert translator.translate(many, batch_tokens=128) == [*expected, ""] * 20
+    assert [translator.translate([sentence])[0] for sentence in SENTENCES] == expected
+    n_graphs = len(emulated)
+    assert translator.translate(many, batch_tokens=128) == [*expected, ""] * 20
+    assert len(emulated) == n_graphs > 0
 
 
 def test_only_a_sentence_alone_is_replayed(translator: Translator, emulated: list[Graph]) -> None:

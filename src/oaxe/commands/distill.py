@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from oaxe.commands.options import BatchTokens, Bf16, Device, Systems
+from oaxe.commands.options import Device, Systems
 from oaxe.support.errors import EXIT_INTERRUPTED
 
 
@@ -47,12 +47,22 @@ def distill(
             help="Hypotheses are ranked by log-probability over length to this power.",
         ),
     ] = 1.0,
-    batch_tokens: BatchTokens = 16_384,
+    batch_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Size of a batch, in source subwords with padding, times the beam. "
+            "Default: 131072 on a GPU, 16384 on a CPU.",
+        ),
+    ] = None,
     processes: Annotated[
-        int, typer.Option(min=1, help="Number of processes that share a device, memory permitting.")
+        int,
+        typer.Option(min=1, help="Number of processes that share a device; one fills a GPU."),
     ] = 1,
     device: Device = None,
-    bf16: Bf16 = False,
+    bf16: Annotated[
+        bool | None, typer.Option(help="Compute in bfloat16. Default: on a GPU.")
+    ] = None,
     systems: Systems = None,
 ) -> None:
     """Translate the training source with a teacher. The same command continues after a stop.

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -44,9 +45,10 @@ class Translator:
         languages: names of source and target, for the reader.
         decoding: options that this model should be decoded with unless :meth:`translate` is told
             otherwise: fields of the system's ``Decoding``, whose defaults the others have.
-        cuda_graphs: on a GPU, record the passes that a sentence alone needs if the model predicts
-            in one pass, and replay them from then on: several times faster, but slower for the
-            first sentence of a length, and their memory is kept. An attribute, too.
+        cuda_graphs: on a GPU, record the passes that a sentence alone needs, or the steps of an
+            autoregressive model for any number of sentences, and replay them from then on: many
+            times faster, but slower for the first sentence of a length, and their memory is kept.
+            An attribute, too.
     """
 
     def __init__(
@@ -135,10 +137,8 @@ class Translator:
             first_line: number of the first sentence in warnings, for input that comes in pieces.
             **options: fields of the system's ``Decoding`` to change for this call.
         """
-        scored = self.translate_scored(
-            sentences, batch_tokens=batch_tokens, bf16=bf16, first_line=first_line, **options
-        )
-        return [translations[0].text for translations in scored]
+        found = self._search(sentences, batch_tokens, bf16, first_line, options)
+        return self.subwords.decode([hypotheses[0].tokens for hypotheses in found])
 
     def translate_scored(
         self,
@@ -150,23 +150,7 @@ class Translator:
         **options: Option,
     ) -> list[list[Translation]]:
         """All hypotheses of each sentence with their scores, best first; see :meth:`translate`."""
-        check_sentences(sentences)
-        if not self.system.translates:
-            raise UserError(
-                "this is a language model, which cannot translate; give a translator, "
-                "or the language model to oaxe evaluate --lm"
-            )
-        how = self.decoding_with(**options)
-        tokens = self._tokens(sentences, first_line)
-        alone = sum(map(bool, tokens)) == 1
-        found = [[Hypothesis([], 0.0, 0)] for _ in sentences]
-        device = self.system.device
-        with self.evaluating(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            for batch in batches([len(t) for t in tokens], batch_tokens // self.system.rows(how)):
-                source = padded([tokens[i] for i in batch]).to(device)
-                hypotheses = self._decode(source, how, alone=alone)
-                for i, of_sentence in zip(batch, hypotheses, strict=True):
-                    found[i] = of_sentence
+        found = self._search(sentences, batch_tokens, bf16, first_line, options)
         texts = iter(self.subwords.decode([h.tokens for hs in found for h in hs]))
         return [
             [
@@ -175,6 +159,36 @@ class Translator:
             ]
             for hypotheses in found
         ]
+
+    def _search(
+        self,
+        sentences: Sequence[str],
+        batch_tokens: int,
+        bf16: bool,
+        first_line: int,
+        options: Mapping[str, Option],
+    ) -> list[list[Hypothesis]]:
+        check_sentences(sentences)
+        if not self.system.translates:
+            raise UserError(
+                "this is a language model, which cannot translate; give a translator, "
+                "or the language model to oaxe evaluate --lm"
+            )
+        how = self.decoding_with(**options)
+        tokens = self._tokens(sentences, first_line)
+        found = [[Hypothesis([], 0.0, 0)] for _ in sentences]
+        device, refills = self.system.device, self.system.refills
+        recorded = self.cuda_graphs and is_on_gpu(device)
+        recorded = recorded and (refills or sum(map(bool, tokens)) == 1)
+        together = None if recorded and refills else max(1, batch_tokens // self.system.rows(how))
+        bound = {"batch_tokens": batch_tokens} if refills else {}
+        with self.evaluating(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            for batch in batches([len(t) for t in tokens], together):
+                source = padded([tokens[i] for i in batch]).to(device)
+                hypotheses = self._decode(source, how, recorded, **bound)
+                for i, of_sentence in zip(batch, hypotheses, strict=True):
+                    found[i] = of_sentence
+        return found
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -194,20 +208,24 @@ class Translator:
                     self.system.train()
                     self._was_training = False
 
-    def _decode(self, source: Tensor, decoding: Any, *, alone: bool) -> list[list[Hypothesis]]:
+    def _decode(
+        self, source: Tensor, decoding: Any, recorded: bool, **bound: int
+    ) -> list[list[Hypothesis]]:
         if self._replays and not (self.cuda_graphs and self._replays.are_of(self.system)):
             self._replays = None
-        if not (self.cuda_graphs and alone and is_on_gpu(source)):
-            return self.system.translate(source, decoding)
+        translate = partial(self.system.translate, source, decoding, **bound)  # type: ignore[arg-type]
+        if not recorded:
+            return translate()
         with REPLAYING:
             self._replays = self._replays or Replays(self.system)
             try:
-                return self.system.translate(source, decoding, self._replays)
+                return translate(call=self._replays)
             except RuntimeError as error:
-                failure = error
+                failure = str(error)
+            self._replays = None  # its memory may be needed
         # If that fails as well, graphs are not the reason.
-        hypotheses = self.system.translate(source, decoding)
-        self.cuda_graphs, self._replays = False, None
+        hypotheses = translate()
+        self.cuda_graphs = False
         warnings.warn(
             f"CUDA graphs failed, translating without them, more slowly: {failure}", stacklevel=4
         )
@@ -243,15 +261,15 @@ def check_sentences(sentences: object) -> None:
             )
 
 
-def is_on_gpu(source: Tensor) -> bool:
-    return source.is_cuda
+def is_on_gpu(device: torch.device) -> bool:
+    return device.type == "cuda"
 
 
-def batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+def batches(lengths: Sequence[int], max_tokens: int | None) -> Iterator[list[int]]:
     """Indices of all sentences that are not empty, in batches of similar length, longest first.
 
-    A batch has at most ``max_tokens`` with its padding, or is a single sentence. The longest come
-    first, so that memory runs out at once or never.
+    A batch has at most ``max_tokens`` with its padding, if that is a number, or is a single
+    sentence. The longest come first, so that memory runs out at once or never.
 
     Example:
         >>> list(batches([2, 9, 0, 3, 2], 6))
@@ -261,7 +279,7 @@ def batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         if lengths[i] == 0:
             break
-        if batch and lengths[batch[0]] * (len(batch) + 1) > max_tokens:
+        if batch and max_tokens and lengths[batch[0]] * (len(batch) + 1) > max_tokens:
             yield batch
             batch = []
         batch.append(i)

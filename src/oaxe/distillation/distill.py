@@ -36,6 +36,7 @@ from oaxe.training.ranks import join, leave
 from oaxe.training.run import load_translator
 
 POOR = 5.0  # BLEU
+GPU_TOKENS, CPU_TOKENS = 131_072, 16_384  # of a batch
 SECONDS_BETWEEN_LOOKS = 0.2  # at the shards that other processes have done
 
 
@@ -47,8 +48,8 @@ def distill(
     languages: tuple[str, str] | None = None,
     beam: int = 5,
     length_penalty: float = 1.0,
-    batch_tokens: int = 16_384,
-    bf16: bool = False,
+    batch_tokens: int | None = None,
+    bf16: bool | None = None,
     device: str | None = None,
     processes: int = 1,
     valid: Pair | None = None,
@@ -66,9 +67,10 @@ def distill(
         teacher: an autoregressive model, see :func:`oaxe.training.run.load_translator`.
         source: text (plain, ``.gz`` or ``.xz``), a sentence a line. Blank lines stay blank.
         languages: of source and target; default: those in the names of the files.
-        beam, length_penalty, batch_tokens, bf16: see :meth:`Translator.translate`.
+        beam, length_penalty, batch_tokens, bf16: see :meth:`Translator.translate`. Default:
+            bfloat16 and large batches on a GPU; float32 and smaller ones on a CPU.
         device: default: a GPU for each rank, if there are any.
-        processes: that share the device of each rank; a GPU has room for several.
+        processes: that share the device of each rank. One fills a GPU; a CPU can use one a core.
         valid: source and reference to measure the teacher's BLEU on, before it begins.
         systems: modules with systems of the user's own that the teacher may need.
         console: where the first rank reports.
@@ -86,6 +88,9 @@ def distill(
         if device is None or device == ranks.device.type:
             device = str(ranks.device)
         translator = load_teacher(teacher, device, systems)
+        on_gpu = translator.system.device.type == "cuda"
+        bf16 = on_gpu if bf16 is None else bf16
+        batch_tokens = batch_tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS)
         check_languages(teacher, translator.languages, source, languages, valid)
         options = {"beam": beam, "length_penalty": float(length_penalty)}
         settings = {
@@ -140,8 +145,8 @@ def distill(
         return False
     except torch.OutOfMemoryError as error:
         raise UserError(
-            f"too little memory for batches of {batch_tokens:,} tokens: {error}. Finished "
-            "translations are kept; run the same command with a lower --batch-tokens"
+            f"too little memory for batches of {batch_tokens or GPU_TOKENS:,} tokens: {error}. "
+            "Finished translations are kept; run the same command with a lower --batch-tokens"
         ) from error
     except OSError as error:
         raise UserError(

@@ -61,7 +61,7 @@ def measure_speed(
             "precision": "bf16" if bf16 else "fp32",
             "batch_tokens": batch_tokens,
             "decoding": translator.decoding,
-            "cuda_graphs": translator.cuda_graphs,  # used on a GPU, for single sentences
+            "cuda_graphs": translator.cuda_graphs,  # used on a GPU
         }
         for name, translator in translators.items()
     }

@@ -8,8 +8,9 @@ from torch import Tensor
 
 try:
     from oaxe.model.kernels import attention as kernel
+    from oaxe.model.kernels import step_attention as step_kernel
 except ImportError:  # no Triton
-    kernel = None  # type: ignore[assignment]
+    kernel = step_kernel = None  # type: ignore[assignment]
 
 
 KERNELS = True  # False: PyTorch's own layers everywhere, to compare with
@@ -43,6 +44,41 @@ def attention(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: boo
         attn_mask=None if mask is None else mask.view(len(query), 1, -1, mask.shape[1]),
         is_causal=causal,
     ).transpose(1, 2)
+
+
+def step_attention(
+    query: Tensor,
+    key_value: Tensor,
+    n_keys: Tensor,
+    mask: Tensor | None,
+    paths: Tensor | None = None,
+) -> Tensor:
+    """What the next token of each row sees, ``(sentences, rows, heads, dim)``.
+
+    Args:
+        query: ``(sentences, rows, heads, dim)``.
+        key_value: ``(sentences, keys, 2, heads, dim)``, which the rows of a sentence share.
+        n_keys: ``(sentences,)``: how many of its keys each sentence has.
+        mask: bool, ``(sentences, room)`` or ``(sentences * rows, room)``: those of the first
+            ``room`` keys that are seen. None, where :func:`has_step_kernel`: ``n_keys`` and
+            ``paths`` say so.
+        paths: ``(sentences, rows, steps)`` int32, for keys of which each step added one a row:
+            which of them the row sees.
+    """
+    if mask is None:
+        return step_kernel.attend(query, key_value, n_keys, paths)
+    return attention(query, key_value[:, : mask.shape[1]], mask, causal=False)
+
+
+def has_step_kernel(x: Tensor, rows: int, head_dim: int) -> bool:
+    return (
+        KERNELS
+        and step_kernel is not None
+        and x.is_cuda
+        and x.dtype in (torch.bfloat16, torch.float16, torch.float32)
+        and head_dim in step_kernel.HEAD_DIMS
+        and rows <= step_kernel.MOST_ROWS
+    )
 
 
 def _is_short(query: Tensor, key_value: Tensor) -> bool:

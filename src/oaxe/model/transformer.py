@@ -5,7 +5,6 @@ As in the CMLM: GELU, learned positions, one embedding for source, target and ou
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypedDict
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from oaxe.losses.rows import Rows, rows_of
-from oaxe.model.attention import attention
+from oaxe.model.attention import attention, has_step_kernel, step_attention
 from oaxe.model.feed_forward import linear_gelu
 from oaxe.model.flat import decode_flat, encode_flat
 from oaxe.model.residual import Dropout, add_and_normalise, sum_and_normalise
@@ -59,41 +58,32 @@ class Encoded(NamedTuple):
         ]
 
 
-@dataclass
-class LayerCache:
-    """Keys and values that a causal decoder layer need not compute again.
+class Cache(NamedTuple):
+    """Keys and values that a causal decoder need not compute again, of all its layers.
 
-    ``rows`` rows of a sentence (its beams) share a store and never move in it: where a row goes
-    on from what another was, only the mask of :meth:`Transformer.decode` changes.
+    The k rows of a sentence (its beams) share a store and never move in it: where a row goes on
+    from what another was, only its path changes.
     """
 
-    source: Tensor  # (batch, source_len, 2, heads, dim / heads): keys and values
-    rows: int = 1
-    own: Tensor | None = None  # (batch, room, 2, heads, dim / heads), step after step
-    filled: int = 0  # of the room
+    source: Tensor  # (layers, sentences, source_len, 2, heads, dim / heads)
+    mask: Tensor  # (sentences, source_len) bool
+    own: Tensor  # (layers, sentences, steps, k, 2, heads, dim / heads)
+    paths: Tensor  # (sentences, k, steps) int32: the row that this one was then, -1 if not yet
 
-    @property
-    def length(self) -> int:
-        return self.filled // self.rows
 
-    def extend(self, new: Tensor) -> Tensor:
-        """``new (batch * rows, tokens, 2, heads, dim / heads)`` behind all that came before."""
-        steps = new.view(-1, self.rows, *new.shape[1:]).transpose(1, 2).flatten(1, 2)
-        start, end = self.filled, self.filled + steps.shape[1]
-        if self.own is None or end > self.own.shape[1]:
-            grown = steps.new_empty(len(steps), 2 * end + 16 * self.rows, *steps.shape[2:])
-            if self.own is not None:
-                grown[:, :start] = self.own[:, :start]
-            self.own = grown
-        self.own[:, start:end] = steps
-        self.filled = end
-        return self.own[:, :end]
+class Store(NamedTuple):
+    """Keys and values that the rows of a sentence share; see :func:`step_attention`."""
 
-    def select(self, sentences: Tensor) -> None:
-        """Go on with these sentences alone."""
-        self.source = self.source[sentences]
-        if self.own is not None:
-            self.own = self.own[sentences]
+    key_value: Tensor  # (sentences, keys, 2, heads, dim / heads)
+    n_keys: Tensor  # (sentences,)
+    mask: Tensor | None
+    paths: Tensor | None = None
+    place: Tensor | None = None  # (sentences,): where each puts its new keys; None: it has none
+
+    def write(self, new: Tensor) -> None:
+        """``new (sentences, k, 2, heads, dim / heads)``"""
+        assert self.place is not None
+        self.key_value.view(-1, *new.shape[1:]).index_copy_(0, self.place, new)
 
 
 class Attention(nn.Module):
@@ -115,20 +105,28 @@ class Attention(nn.Module):
     def forward(
         self,
         x: Tensor,  # (rows, length, dim)
-        mask: Tensor | None,  # (batch or rows, keys) bool; None: all of them, but see causal
+        seen: Tensor | Store | None,  # (batch or rows, keys) bool; None: all, but see causal
         source: Tensor | None = None,  # keys and values
-        cache: LayerCache | None = None,
         causal: bool = False,
     ) -> Tensor:
+        if isinstance(seen, Store):
+            return self._next(x, seen)
         if source is None:
             source = self.keys_values(x)
-            if cache is not None:
-                source = cache.extend(source)
-        # Several rows of x may share one source sentence (beams, length candidates), or one cache.
-        # Keys and values do not depend on the row, so they are just more queries of them.
+        # Several rows of x may share one source sentence (length candidates). Keys and values do
+        # not depend on the row, so they are just more queries of them.
         batch, _, _, heads, head_dim = source.shape
         queries = self.query(x).view(batch, -1, heads, head_dim)
-        out: Tensor = self.output(attention(queries, source, mask, causal).reshape(x.shape))
+        out: Tensor = self.output(attention(queries, source, seen, causal).reshape(x.shape))
+        return out
+
+    def _next(self, x: Tensor, store: Store) -> Tensor:
+        """``x (sentences, k, dim)``: one token a row."""
+        if store.place is not None:
+            store.write(self.keys_values(x))
+        query = self.query(x).view(*x.shape[:2], self.heads, -1)
+        attended = step_attention(query, store.key_value, store.n_keys, store.mask, store.paths)
+        out: Tensor = self.output(attended.reshape(x.shape))
         return out
 
 
@@ -177,6 +175,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     def __init__(self, dim: int, ffn: int, heads: int, dropout: float, norm: Norm) -> None:
         super().__init__()
+        self.heads = heads
         self.attention = Residual(Attention(dim, heads), dim, dropout, norm)
         self.source_attention = Residual(Attention(dim, heads), dim, dropout, norm)
         self.feed_forward = Residual(FeedForward(dim, ffn), dim, dropout, norm)
@@ -191,12 +190,16 @@ class DecoderLayer(nn.Module):
         x: Tensor,
         mask: Tensor | None,
         encoded: Encoded,
-        cache: LayerCache | None,
         causal: bool,
     ) -> Tensor:
-        source = self.source_keys_values(encoded) if cache is None else cache.source
-        x = self.attention(x, mask, None, cache, causal)
+        source = self.source_keys_values(encoded)
+        x = self.attention(x, mask, None, causal)
         out: Tensor = self.feed_forward(self.source_attention(x, encoded.mask, source))
+        return out
+
+    def next(self, x: Tensor, own: Store, source: Store) -> Tensor:
+        """``x (sentences, k, dim)``: one token a row; see :meth:`Transformer.decode_next`."""
+        out: Tensor = self.feed_forward(self.source_attention(self.attention(x, own), source))
         return out
 
 
@@ -298,8 +301,6 @@ class Transformer(nn.Module):
         inputs: Tensor,
         mask: Tensor,
         encoded: Encoded,
-        cache: list[LayerCache] | None = None,
-        own: Tensor | None = None,
     ) -> Tensor:
         """The last hidden states, ``(rows, length, dim)``.
 
@@ -308,26 +309,18 @@ class Transformer(nn.Module):
                 rows 0..k-1 belong to the first, and so on.
             mask: ``(rows, length)`` bool, False for padding.
             encoded: what :meth:`encode` returned.
-            cache: of :meth:`new_cache`, for a causal model. ``inputs`` then holds only what comes
-                after all that was decoded with this cache before; one token, after the first call.
-            own: for a cache that k rows share, ``(rows, steps * k)`` bool: True for what is part of
-                this row's prefix, its new token included. Index ``s * k + i`` is the token that
-                row i of the sentence read in step s.
         """
         if self.room is not None:
             return self._decode_packed(inputs, mask, encoded)
-        before = cache[0].length if cache else 0
-        x = self._embed(inputs, self.target_positions, before)
+        x = self._embed(inputs, self.target_positions)
         if self.target_from_end is not None:
             x = x + self.target_from_end(positions_from_end(mask))
         x = self.dropout(self.target_norm(x))
         # What is padded on the right lies in the future of every real token, so a causal decoder
-        # needs no other mask; and a token that comes alone after a cache has no future.
-        causal = self.causal and before == 0 and own is None
-        own_mask = own if self.causal else mask
-        for number, layer in enumerate(self.decoder):
-            own_cache = cache[number] if cache else None
-            x = self._through(layer, x, own_mask, encoded, own_cache, causal)
+        # needs no other mask.
+        own_mask = None if self.causal else mask
+        for layer in self.decoder:
+            x = self._through(layer, x, own_mask, encoded, self.causal)
         out: Tensor = self.decoder_norm(x)
         return out
 
@@ -358,18 +351,63 @@ class Transformer(nn.Module):
         """The most positions of the decoder that take part, if it is known."""
         return None if self.room is None else self.room.target
 
-    def new_cache(self, encoded: Encoded, rows: int = 1) -> list[LayerCache]:
-        """An empty cache; the keys and values of the source are computed here, once.
+    def decode_next(self, tokens: Tensor, step: Tensor, cache: Cache, room: int) -> Tensor:
+        """The hidden states after one more token a row, ``(sentences, k, dim)``; causal models.
 
         Args:
-            encoded: what :meth:`encode` returned.
-            rows: how many rows of a sentence share it; :meth:`decode` then needs ``own``.
+            tokens: ``(sentences, k)``.
+            step: ``(sentences,)``: how many tokens the rows of each sentence have read before.
+            cache: of :meth:`new_cache`; the new tokens are added to it.
+            room: more than any step, but no more than the cache has: keys beyond are not read.
         """
-        caches = []
-        for layer in self.decoder:
+        _, sentences, steps, k, _, _, head_dim = cache.own.shape
+        row = torch.arange(k, dtype=cache.paths.dtype, device=step.device)
+        rows = row.view(1, k, 1).expand(sentences, k, 1)
+        cache.paths.scatter_(2, step.view(-1, 1, 1).expand_as(rows), rows)
+        x = self.tokens(tokens) + self.target_positions(step).unsqueeze(1)
+        x = self.dropout(self.target_norm(x))
+        own_mask = source_mask = None
+        if not has_step_kernel(x, k, head_dim):
+            on_path = cache.paths[:, :, :room].unsqueeze(3) == row
+            own_mask, source_mask = on_path.view(sentences * k, room * k), cache.mask
+        n_own, n_source = (step + 1) * k, cache.mask.sum(1)
+        place = step + torch.arange(0, sentences * steps, steps, device=step.device)
+        for layer, own, source in zip(self.decoder, cache.own, cache.source, strict=True):
             assert isinstance(layer, DecoderLayer)
-            caches.append(LayerCache(layer.source_keys_values(encoded), rows))
-        return caches
+            x = layer.next(
+                x,
+                Store(own.flatten(1, 2), n_own, own_mask, cache.paths, place),
+                Store(source, n_source, source_mask),
+            )
+        out: Tensor = self.decoder_norm(x)
+        return out
+
+    def new_cache(self, sentences: int, source_len: int, rows: int, steps: int) -> Cache:
+        """An empty cache for ``rows`` rows a sentence; see :meth:`begin`."""
+        weight, first = self.output_weight, self.decoder[0]
+        assert isinstance(first, DecoderLayer)
+        device, dtype = weight.device, weight.dtype
+        if torch.is_autocast_enabled(device.type):
+            dtype = torch.get_autocast_dtype(device.type)
+        heads = first.heads
+        entry = (2, heads, weight.shape[1] // heads)
+        layers = len(self.decoder), sentences
+        return Cache(
+            # Zeros: what is masked has the weight 0, and must not be NaN.
+            torch.zeros(*layers, source_len, *entry, dtype=dtype, device=device),
+            torch.zeros(sentences, source_len, dtype=torch.bool, device=device),
+            torch.zeros(*layers, steps, rows, *entry, dtype=dtype, device=device),
+            torch.full((sentences, rows, steps), -1, dtype=torch.int32, device=device),
+        )
+
+    def begin(self, source: Tensor, cache: Cache, sentences: Tensor) -> None:
+        """Encode ``source (n, source_len)`` as these ``sentences (n,)`` of the cache."""
+        encoded = self.encode(source)
+        for layer, store in zip(self.decoder, cache.source, strict=True):
+            assert isinstance(layer, DecoderLayer)
+            store.index_copy_(0, sentences, layer.source_keys_values(encoded).to(store.dtype))
+        cache.mask.index_copy_(0, sentences, encoded.mask)
+        cache.paths.index_fill_(0, sentences, -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """``(..., dim)`` to ``(..., vocab)``."""
@@ -389,14 +427,14 @@ class Transformer(nn.Module):
             out = layer(*arguments)
         return out
 
-    def _embed(self, tokens: Tensor, positions: nn.Embedding, start: int = 0) -> Tensor:
-        end = start + tokens.shape[1]
-        if end > positions.num_embeddings:
+    def _embed(self, tokens: Tensor, positions: nn.Embedding) -> Tensor:
+        length = tokens.shape[1]
+        if length > positions.num_embeddings:
             raise ValueError(
-                f"a sequence of {end} tokens does not fit into {positions.num_embeddings} "
+                f"a sequence of {length} tokens does not fit into {positions.num_embeddings} "
                 f"positions; max_length is {self.max_length}"
             )
-        out: Tensor = self.tokens(tokens) + positions.weight[start:end]
+        out: Tensor = self.tokens(tokens) + positions.weight[:length]
         return out
 
     def _embed_packed(

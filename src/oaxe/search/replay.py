@@ -1,9 +1,10 @@
 """One sentence leaves a GPU waiting for Python: CUDA graphs start all kernels of a pass at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from copy import deepcopy
 from functools import partial
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,28 +19,44 @@ LEAST = 16  # positions; a GPU computes these as fast as one
 REPLAYING = Lock()
 
 Tensors = tuple[Tensor, ...]
+Kept = TypeVar("Kept")
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class Call(Protocol):
-    """Calls a function of a model and tensors; its other arguments are plain values."""
+    """Calls a function of a model and tensors; its other arguments are plain values.
+
+    It may have a ``state``: tensors that it writes to, at the same addresses in every call.
+    """
 
     def __call__(
-        self, function: Callable[..., Tensors], model: Any, /, *inputs: Tensor, **options: float
+        self,
+        function: Callable[..., Tensors],
+        model: Any,
+        /,
+        *inputs: Tensor,
+        state: Tensors | None = None,
+        **options: float,
     ) -> Tensors: ...
 
 
 def compute(
-    function: Callable[..., Tensors], model: Any, /, *inputs: Tensor, **options: float
+    function: Callable[..., Tensors],
+    model: Any,
+    /,
+    *inputs: Tensor,
+    state: Tensors | None = None,
+    **options: float,
 ) -> Tensors:
     """Just call it."""
-    return function(model, *inputs, **options)
+    return function(model, *inputs, **({} if state is None else {"state": state}), **options)
 
 
 class Replays:
     """A :class:`Call` of one model: recorded once for each shape, from then on replayed.
 
-    What a call returns is valid until the next call: all graphs share their memory. Weights may
-    change in place; hooks of modules are not called.
+    It also calls functions of the model's parts. What a call returns is valid until the next call:
+    all graphs share their memory. Weights may change in place; hooks of modules are not called.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -54,6 +71,7 @@ class Replays:
         ]
         self._recorder = Recorder()
         self._graphs: dict[object, tuple[torch.cuda.CUDAGraph, list[Tensor], Tensors]] = {}
+        self._kept: dict[object, Any] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.model,)  # a copy records its own
@@ -70,34 +88,80 @@ class Replays:
         )
 
     def __call__(
-        self, function: Callable[..., Tensors], model: Any, /, *inputs: Tensor, **options: float
+        self,
+        function: Callable[..., Tensors],
+        model: Any,
+        /,
+        *inputs: Tensor,
+        state: Tensors | None = None,
+        **options: float,
     ) -> Tensors:
         low = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
-        key = function, low, *sorted(options.items()), *(tensor.shape for tensor in inputs)
-        if key not in self._graphs:
-            self._graphs[key] = self._record(function, inputs, options, low)
+        places = () if state is None else tuple(tensor.data_ptr() for tensor in state)
+        shapes = [tensor.shape for tensor in inputs]
+        key = function, model, low, *sorted(options.items()), *shapes, *places
+        known = key in self._graphs
+        if not known:
+            given = options if state is None else options | {"state": state}
+            self._graphs[key] = self._record(function, model, inputs, given, low)
         graph, own, out = self._graphs[key]
-        for mine, given in zip(own, inputs, strict=True):
-            mine.copy_(given)
-        graph.replay()
+        if known or state is None:  # else it was done when it was recorded
+            for mine, given_now in zip(own, inputs, strict=True):
+                mine.copy_(given_now)
+            graph.replay()
         return out
+
+    def keep(self, name: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What was made under this name, in the present precision: a state has to stay there."""
+        device = next(self.model.parameters()).device.type
+        low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        if (name, low) not in self._kept:
+            with torch.inference_mode(False), torch.no_grad():
+                self._kept[name, low] = make()
+        kept: Kept = self._kept[name, low]
+        return kept
+
+    def in_low_precision(self, model: Model) -> Model:
+        """The model itself or, under autocast, a copy whose linear layers need no conversion.
+
+        Autocast would convert their weights at every step. The copy has the weights of now.
+        """
+        device = next(model.parameters()).device.type
+        if not torch.is_autocast_enabled(device):
+            return model
+        low = torch.get_autocast_dtype(device)
+
+        def make() -> Model:
+            copy = deepcopy(model)
+            for module in copy.modules():
+                if isinstance(module, nn.Linear):
+                    module.to(low)
+            return copy
+
+        copy = self.keep((model, "in low precision"), make)
+        with torch.no_grad():
+            torch._foreach_copy_(list(copy.parameters()), list(model.parameters()))
+        return copy
 
     def _record(
         self,
         function: Callable[..., Tensors],
+        model: Any,
         inputs: Sequence[Tensor],
-        options: dict[str, float],
+        options: dict[str, Any],
         low: torch.dtype | None,
     ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Tensors]:
+        """It is computed once, then recorded."""
+        device = next(self.model.parameters()).device
         with (
-            torch.cuda.device(inputs[0].device),
+            torch.cuda.device(device),
             torch.inference_mode(False),  # such tensors could not be written to outside of it
             torch.no_grad(),
             # Weights that autocast has converted must be part of the graph, not of its cache.
             torch.autocast("cuda", low, enabled=low is not None, cache_enabled=False),
         ):
             own = [tensor.clone() for tensor in inputs]
-            work = partial(function, self.model, *own, **options)
+            work = partial(function, model, *own, **options)
             self._recorder.compute(work)
             graph, out = self._recorder.record(work)
         return graph, own, out

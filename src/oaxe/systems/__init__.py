@@ -106,6 +106,7 @@ class System(nn.Module):
 
     translates: ClassVar[bool] = True  # False: a language model
     recordable: ClassVar[bool] = True  # a training step can be a CUDA graph
+    refills: ClassVar[bool] = False  # translate takes any number of sentences, and batch_tokens
     no_ncm: ClassVar[str] = ""  # why NCM is not defined, if it is not
 
     def __init__(self, architecture: Mapping[str, Any], options: Any) -> None:
@@ -153,6 +154,9 @@ class System(nn.Module):
             source: ``(batch, source_len)``, EOS included, PAD on the right.
             decoding: an instance of the system's ``Decoding``.
             call: calls functions of the system and tensors; see :mod:`oaxe.search.replay`.
+
+        A system that ``refills`` also takes ``batch_tokens``, see :func:`~oaxe.search.beam_search`:
+        of many sentences, the next ones take over from those that are done.
         """
         raise NotImplementedError
 

@@ -44,6 +44,7 @@ class Decoding:
 
 
 class Model(System):
+    refills = True
     no_ncm = "it chooses word by word, each after having seen those before"
 
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
@@ -71,7 +72,11 @@ class Model(System):
         return loss, {"loss": (loss, example.n_words)}
 
     def translate(
-        self, source: Tensor, decoding: Decoding, call: Call = compute
+        self,
+        source: Tensor,
+        decoding: Decoding,
+        call: Call = compute,
+        batch_tokens: int | None = None,
     ) -> list[list[Hypothesis]]:
         return beam_search(
             self.transformer,
@@ -79,6 +84,8 @@ class Model(System):
             beam=decoding.beam,
             length_penalty=decoding.length_penalty,
             max_ratio=decoding.max_ratio,
+            batch_tokens=batch_tokens,
+            call=call,
         )
 
     def rows(self, decoding: Decoding) -> int:

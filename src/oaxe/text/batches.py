@@ -241,9 +241,12 @@ def shape_of(
 
 
 def _deal(order: Indices, hands: int, rng: np.random.Generator) -> list[Indices]:
-    """As cards: one to each of the hands in random order, then again, until there are none."""
+    """As cards: one to each of the hands in random order, then again, until there are none.
+
+    The first round, of the shortest sentences, may be too small for all hands.
+    """
     rounds = np.full(math.ceil(len(order) / hands) * hands, -1)
-    rounds[: len(order)] = order
+    rounds[len(rounds) - len(order) :] = order
     dealt = rng.permuted(rounds.reshape(-1, hands), axis=1)
     return [hand[hand >= 0] for hand in np.ascontiguousarray(dealt.T)]
 

@@ -55,7 +55,10 @@ class Subwords:
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each list of ids; special symbols, UNK among them, leave no trace."""
         words = [[int(i) for i in row if i >= len(SYMBOLS)] for row in ids]
-        return [self._processor.decode_ids(row) for row in words]
+        if len(words) < 2:  # as above
+            return [self._processor.decode_ids(row) for row in words]
+        texts: list[str] = self._processor.decode(words)
+        return texts
 
     def piece(self, token: int) -> str:
         name: str = self._processor.id_to_piece(token)

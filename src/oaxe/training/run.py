@@ -176,6 +176,7 @@ def assemble(
         else:
             console.print(line, highlight=False)
     translator = translator_of(settings, system)
+    translator.cuda_graphs = False  # training needs the memory that they would keep
     metric, score = metric_of(translator)
     validation = Validation(valid, settings, ranks, score, metric)
     return Trainer(settings, system, corpus, validation, ranks, console), translator
