@@ -60,8 +60,8 @@ def tables(content: dict[str, Any]) -> str:
 
 def header(content: dict[str, Any]) -> str:
     where, loss = content["environment"], content["loss"]
-    rate = content.get("flop_per_second")
-    ceiling = f", {rate / 1e12:,.0f} TFLOP/s for a large bf16 product in the same run" * bool(rate)
+    rate = content.get("flop_per_second", 0.0)
+    ceiling = f", {rate / 1e12:,.0f} TFLOP/s for a large bf16 product in the same run" * (rate > 0)
     changes = "".join(f", {change}" for change in content["changes"] or ())
     return (
         f"{content['device']}, torch {where['torch']}, commit {where['commit']}{ceiling}. "
@@ -72,10 +72,11 @@ def header(content: dict[str, Any]) -> str:
 
 
 def training_table(content: dict[str, Any]) -> str:
-    rows = []
+    rows, on_gpu = [], content["device"] != "cpu"
     for found in of_kind(content, "training"):
         loops = found["contenders"]
         later, first, plain = (loops.get(name, {}) for name in (LATER, FIRST, PLAIN))
+        without_graphs = " (no graphs)" * (on_gpu and not found["recorded"])
         whole = (
             "" if found["whole_first_epoch"] else f" ({found['updates_of_first_epoch']} updates)"
         )
@@ -86,7 +87,7 @@ def training_table(content: dict[str, Any]) -> str:
                 thousands(found.get("floor_tokens_per_second")),
                 thousands(plain.get(RATE)),
                 percent(plain.get(OF_FLOOR)),
-                f"**{thousands(later[RATE])}**" + "" if found["recorded"] else " (not recorded)",
+                f"**{thousands(later[RATE])}**{without_graphs}",
                 f"**{percent(later.get(OF_FLOOR))}**",
                 NONE if OF_PLAIN not in later else f"{later[OF_PLAIN]:.1f}",
                 thousands(first[RATE]) + whole,

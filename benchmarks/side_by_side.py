@@ -11,7 +11,6 @@ from typing import Any
 from benchmarks.experiment import Experiment
 from benchmarks.loops import Whole, run_for
 from oaxe.support.console import new_console
-from oaxe.support.errors import UserError
 
 WARM_UP = 4  # updates: computed, recorded, replayed
 PATIENCE = 300.0  # seconds until all processes are ready
@@ -20,7 +19,7 @@ PATIENCE = 300.0  # seconds until all processes are ready
 def together(
     experiment: Experiment, size: str, update_tokens: int, processes: int, seconds: float
 ) -> float:
-    """Target tokens a second of all of them; UserError if one fails."""
+    """Target tokens a second of all of them; RuntimeError if one fails."""
     context = get_context("spawn")
     ready, answers = context.Barrier(processes), context.SimpleQueue()
     lean = dataclasses.replace(experiment)  # without the corpus, if it was opened
@@ -34,7 +33,7 @@ def together(
     problems = [answer for answer in found if isinstance(answer, str)]
     if problems or len(found) < processes:
         reason = problems[0] if problems else "one has died"
-        raise UserError(f"{processes} processes at a time: {reason}")
+        raise RuntimeError(f"{processes} processes at a time: {reason}")
     return math.fsum(found)
 
 

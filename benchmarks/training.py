@@ -46,7 +46,7 @@ def training(
         list[int] | None,
         typer.Option(
             min=1,
-            help="Target tokens of an update. Can be repeated. Default: 8192, 16384, 32768, 131072.",
+            help="Target tokens of an update. Can be repeated. Default: 8K, 16K, 32K and 128K.",
         ),
     ] = None,
     without: Annotated[
@@ -93,7 +93,12 @@ def training(
         system, loss, data, vocab, corpus_tokens, batch_tokens, device, seed, changes or ()
     )
     limits: dict[str, Any] = gpu.ceilings() if device == "cuda" else {"device": device}
-    about = {"system": system, "loss": loss, "changes": changes, "vocab": experiment.vocab_size}
+    about: dict[str, Any] = {
+        "system": system,
+        "loss": loss,
+        "changes": changes,
+        "vocab": experiment.vocab_size,
+    }
     about |= {"data": str(data or "synthetic"), "batch_tokens": batch_tokens, "seconds": seconds}
     report = Report(json, **about, **limits, seed=seed)
     left_out = {tuple(pair.rpartition(":")[::2]) for pair in without or ()}
@@ -124,7 +129,9 @@ def going_on(failed: dict[str, str], name: str) -> Iterator[None]:
     """What fails, for want of memory above all, is named and left out."""
     try:
         yield
-    except RuntimeError as error:
+    except UserError:
+        raise
+    except Exception as error:
         failed[name] = f"{type(error).__name__}: {error}"[:300]
     finally:
         gc.collect()
@@ -172,9 +179,7 @@ def measure(
     A first trainer compiles what there is to compile; the one that is measured begins anew.
     """
     ranks = experiment.ranks
-    whole = Whole(settings, model, corpus, ranks, report.console)
-    start = run_for(whole, ranks.device, enough=lambda updates: updates >= START)
-    whole.close()
+    start = seconds_to_start(Whole(settings, model, corpus, ranks, report.console), ranks.device)
     whole = Whole(settings, model, corpus, ranks, report.console)
     loops: dict[str, Loop] = {LATER: whole}
     try:
@@ -193,7 +198,7 @@ def measure(
             for name, loop in loops.items():
                 turns[name].append(run_for(loop, ranks.device, seconds / ROUNDS))
         more = {
-            "seconds_to_start": start.seconds,
+            "seconds_to_start": start,
             "updates_of_first_epoch": first.updates,
             "whole_first_epoch": position.epoch > 0,
             "share_waiting_for_data": sum(t.waited for t in turns[LATER])
@@ -204,6 +209,14 @@ def measure(
         for loop in loops.values():
             loop.close()
     return {name: taken for name, taken in turns.items() if taken}, more
+
+
+def seconds_to_start(loop: Whole, device: torch.device) -> float:
+    """Of the updates that compute, record and replay; kernels are compiled if they have to be."""
+    try:
+        return run_for(loop, device, enough=lambda updates: updates >= START).seconds
+    finally:
+        loop.close()
 
 
 def add_turns(
