@@ -15,7 +15,7 @@ from benchmarks import gpu
 from benchmarks.arithmetic import flop_of_a_token
 from benchmarks.experiment import Experiment
 from benchmarks.harness import JsonPath, Report, Seed, Vocab
-from benchmarks.loops import PLAIN_SYSTEMS, Loop, Plain, Turn, Whole, run_for
+from benchmarks.loops import PLAIN_SYSTEMS, Plain, Turn, Whole, run_for
 from benchmarks.side_by_side import together
 from benchmarks.teacher import BEAM, distil
 from oaxe.commands.options import Overrides
@@ -106,9 +106,11 @@ def training(
 
     add_padding(report, experiment, updates)
     for one in sizes:
+        release_memory()
         grid = [n for n in updates if (one, str(n)) not in left_out]
         with going_on(failed, one):
             measure_size(report, experiment, one, grid, seconds, limits, failed)
+        release_memory()
         if processes > 1 and grid:
             with going_on(failed, f"{one}, {processes} processes"):
                 rate = together(experiment, one, min(grid), processes, seconds)
@@ -133,10 +135,14 @@ def going_on(failed: dict[str, str], name: str) -> Iterator[None]:
         raise
     except Exception as error:
         failed[name] = f"{type(error).__name__}: {error}"[:300]
-    finally:
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    if name in failed:
+        release_memory()  # not before the traceback is gone, which holds some
+
+
+def release_memory() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def measure_size(
@@ -152,6 +158,7 @@ def measure_size(
     corpus, model, floor = experiment.corpus, None, math.nan  # floor: tokens a second
     for update_tokens in updates:
         name = f"{size}, {update_tokens:,} tokens an update"
+        release_memory()
         with going_on(failed, name), tempfile.TemporaryDirectory() as folder:
             settings = experiment.settings(size, update_tokens, folder)
             if model is None:
@@ -181,22 +188,23 @@ def measure(
     ranks = experiment.ranks
     start = seconds_to_start(Whole(settings, model, corpus, ranks, report.console), ranks.device)
     whole = Whole(settings, model, corpus, ranks, report.console)
-    loops: dict[str, Loop] = {LATER: whole}
+    plain: Plain | None = None
     try:
         position = whole.trainer.position
         first = run_for(whole, ranks.device, LONGEST_EPOCH, lambda _: position.epoch > 0)
-        turns = {FIRST: [first], LATER: [], PLAIN: []}
+        turns: dict[str, list[Turn]] = {FIRST: [first], LATER: [], PLAIN: []}
+        no_plain = f"{settings.model.size}, {settings.data.update_tokens:,}, {PLAIN}"
         if experiment.system in PLAIN_SYSTEMS:
-            title = f"{settings.model.size}, {settings.data.update_tokens:,}, {PLAIN}"
-            with going_on(failed, title):
+            with going_on(failed, no_plain):
                 plain = Plain(settings, model, corpus, ranks)
-                loops[PLAIN] = plain
                 run_for(plain, ranks.device, enough=lambda updates: updates >= START)
-            if title in failed:
-                loops.pop(PLAIN).close()
         for _ in range(ROUNDS):
-            for name, loop in loops.items():
-                turns[name].append(run_for(loop, ranks.device, seconds / ROUNDS))
+            turns[LATER].append(run_for(whole, ranks.device, seconds / ROUNDS))
+            if plain is not None and no_plain not in failed:
+                with going_on(failed, no_plain):
+                    turns[PLAIN].append(run_for(plain, ranks.device, seconds / ROUNDS))
+        if no_plain in failed:
+            turns[PLAIN].clear()
         more = {
             "seconds_to_start": start,
             "updates_of_first_epoch": first.updates,
@@ -206,8 +214,9 @@ def measure(
             "recorded": whole.recorded,
         }
     finally:
-        for loop in loops.values():
-            loop.close()
+        whole.close()
+        if plain is not None:
+            plain.close()
     return {name: taken for name, taken in turns.items() if taken}, more
 
 
