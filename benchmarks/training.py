@@ -187,6 +187,7 @@ def measure(
     """
     ranks = experiment.ranks
     start = seconds_to_start(Whole(settings, model, corpus, ranks, report.console), ranks.device)
+    release_memory()
     whole = Whole(settings, model, corpus, ranks, report.console)
     plain: Plain | None = None
     try:
