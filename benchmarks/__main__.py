@@ -7,6 +7,7 @@ import typer
 from benchmarks.assignment import assignment
 from benchmarks.decode import decode
 from benchmarks.losses import losses
+from benchmarks.page import page
 from benchmarks.step import step
 from benchmarks.training import training
 from oaxe.commands.app import run
@@ -15,7 +16,7 @@ app = typer.Typer(
     help="Measure speed and memory, all contenders on the same inputs in one run.",
     no_args_is_help=True,
 )
-commands: list[Callable[..., None]] = [losses, assignment, step, decode, training]
+commands: list[Callable[..., None]] = [losses, assignment, step, decode, training, page]
 for command in commands:
     app.command()(command)
 

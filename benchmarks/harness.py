@@ -62,23 +62,30 @@ class Report:
     def add(
         self, title: str, timings: Mapping[str, Timing], columns: Mapping[str, Column], **about: Any
     ) -> None:
-        """Print a table of the timings with more columns, and store it under its title."""
+        """Print a table of the timings with more columns, and store it under its title.
+
+        Without timings the columns alone.
+        """
+        names = timings or dict.fromkeys(name for column in columns.values() for name in column)
         details = ", ".join(f"{name} {_number(value)}" for name, value in about.items())
         title_line = f"{title}: {details}" if about else title
         table = Table(title=title_line, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.add_column("", no_wrap=True)
-        for header in ("ms", "spread, ms", *columns):
+        for header in ("ms", "spread, ms", *columns) if timings else columns:
             table.add_column(header, justify="right")
-        for name, timing in timings.items():
+        for name in names:
             numbers = [_number(column.get(name, math.nan)) for column in columns.values()]
-            table.add_row(name, _number(timing.median * 1e3), timing.spread, *numbers)
+            if timings:
+                timing = timings[name]
+                numbers = [_number(timing.median * 1e3), timing.spread, *numbers]
+            table.add_row(name, *numbers)
         self.console.print(table)
         self._content[title] = {
             **about,
             "contenders": {
-                name: {"seconds": timing.seconds}
+                name: ({"seconds": timings[name].seconds} if timings else {})
                 | {header: column[name] for header, column in columns.items() if name in column}
-                for name, timing in timings.items()
+                for name in names
             },
         }
         if self._path is not None:

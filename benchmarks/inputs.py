@@ -4,6 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oaxe.text.corpus import Corpus, Sentences
+from oaxe.text.symbols import LENGTH
+
 IGNORED = -100  # padding of targets
 Problems = list[np.ndarray]  # float32 (n, n) costs, sorted by n
 
@@ -63,3 +66,15 @@ def matched_cost(cost: Tensor, mask: Tensor, column: Tensor) -> float:
     """The total of a matching of padded problems, in float64."""
     matched = cost.double().gather(2, column.unsqueeze(2)).squeeze(2)
     return float(torch.where(mask, matched, 0).sum())
+
+
+def corpus_like_news(rng: np.random.Generator, tokens: int, vocab: int) -> Corpus:
+    """So many target tokens, or a few more."""
+    target = rng.permutation(text_lengths(rng, tokens))
+    source = (target * rng.lognormal(sigma=0.15, size=len(target))).round().astype(np.int64)
+    sides: list[Sentences] = []
+    for lengths in (source.clip(1, 200), target):
+        words = LENGTH + 1 + zipf_words(rng, int(lengths.sum()), vocab - LENGTH - 1)
+        offsets = np.concatenate([[0], lengths.cumsum()])
+        sides.append(Sentences(words.astype(np.int32), offsets))
+    return Corpus(sides[0], sides[1])

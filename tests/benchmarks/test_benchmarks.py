@@ -12,7 +12,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from benchmarks import assignment, decode, gpu, losses, step, training
+from benchmarks import assignment, decode, gpu, losses, step
 from benchmarks.__main__ import app
 from benchmarks.harness import Report, relative_time, speed_up
 from benchmarks.inputs import IGNORED, costs_like_a_nat
@@ -21,9 +21,6 @@ from oaxe.model.transformer import SIZES
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.support.errors import UserError
 from oaxe.support.timing import Timing, wall_clock
-from oaxe.text.batches import Update
-from oaxe.training.trainer import Trainer
-from tests.runs import SMALL, make_data, settings_of
 
 
 def run(*arguments: str) -> str:
@@ -87,41 +84,6 @@ def test_decode_gives_every_contender_the_same_lengths(
         assert all(len(contender["seconds"]) == 2 for contender in contenders.values())
     assert found["beam_search", 5, None] == found["beam_search", 1, None] == {12}
     assert found["translate_lengths", None, 4] == {10, 11, 12, 13, 14}
-
-
-def test_training_gives_both_loops_the_same_updates(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, bare = Trainer.one_update, training.bare_update
-    done = []
-
-    def trainer_does(self: Trainer, update: Update) -> str:
-        done.append(("trainer", update.epoch, update.number))
-        return whole(self, update)
-
-    def bare_does(trainer: Trainer, update: Update) -> None:
-        done.append(("bare", update.epoch, update.number))
-        bare(trainer, update)
-
-    monkeypatch.setattr(Trainer, "one_update", trainer_does)
-    monkeypatch.setattr(training, "bare_update", bare_does)
-    monkeypatch.setitem(SIZES, "tiny", SMALL)
-    path, data = tmp_path / "result.json", make_data(tmp_path / "data")
-    training.measure(Report(path), settings_of(data, tmp_path / "run"), 12)
-    assert [who for who, *_ in done] == [
-        *["trainer"] * 15, *["bare"] * 10, *["trainer"] * 7, *["bare"] * 2
-    ]  # fmt: skip
-    trained = [where for who, *where in done if who == "trainer"]
-    assert trained == sorted(trained)
-    assert [where for who, *where in done if who == "bare"] == trained[5:15] + trained[20:]
-    result = json.loads(path.read_text())["training"]
-    assert 0 < result["share_waiting_for_data"] < 1
-    loops = result["contenders"]
-    assert loops["bare loop"]["x bare"] == 1
-    for loop in loops.values():
-        assert len(loop["seconds"]) == 2
-        tokens = result["tokens_an_update"] / Timing(loop["seconds"]).median
-        assert loop["target tokens/s"] == pytest.approx(tokens)
 
 
 @pytest.fixture
