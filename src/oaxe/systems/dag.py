@@ -132,7 +132,8 @@ class Model(System):
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded = self.transformer.encode(example.source)
-        inputs, statistics = example.inputs, {}
+        inputs = example.inputs
+        statistics: Statistics = {}
         if self.training:
             share = self.options.start + (self.options.end - self.options.start) * progress.share
             inputs, statistics = self.glance(example, encoded, share)
@@ -201,6 +202,11 @@ class Model(System):
             everywhere=recorded,
         )
         return hypotheses(*found, batch=len(source))
+
+    def rows(self, decoding: Decoding) -> int:
+        """Of memory, a graph takes as much as this many hypotheses."""
+        vertices: int = self.options.vertices
+        return vertices
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
         """Not the positions of a decoder that counts words: here they count vertices."""
