@@ -22,6 +22,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "cmlm": {},
     "cmlm from both ends": {"positions": "both"},
     "ctc": {},
+    "dag": {},
     "transformer": {},
 }
 

@@ -457,3 +457,22 @@ def test_a_capacity_changes_nothing_but_the_work(
         assert "weight" in options
     else:
         assert too_small.sum().isnan()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_best_paths_are_those_of_the_logits(dtype: torch.dtype) -> None:
+    inputs, target = example(dtype)
+    hidden, embedding, bias = inputs
+    logits, links = F.linear(*inputs), links_between(hidden)
+    mask = torch.arange(5) < torch.tensor([5, 3, 4, 5]).unsqueeze(1)
+    given: dict[str, Any] = {"linear_bias": bias, "logit_mask": mask}
+    for targets in (target, target[:, :3]):
+        labels = oaxe.linear_ctc_best_path(hidden, embedding, targets, blank=BLANK, **given)
+        assert labels.equal(oaxe.ctc_best_path(logits, targets, blank=BLANK, logit_mask=mask))
+        expected = oaxe.dag_best_path(logits, links, targets, logit_mask=mask)
+        assert (expected >= 0).any()
+        for capacity in (None, 17, 19):
+            path = oaxe.linear_dag_best_path(
+                hidden, embedding, links, targets, capacity=capacity, **given
+            )
+            assert path.equal(expected)

@@ -1,5 +1,6 @@
 """The model's kernels on a CUDA device, alone and in training: ``pytest -m gpu``."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -218,10 +219,12 @@ def test_flat_layers_no_further_off_than_plain(norm: Norm, monkeypatch: pytest.M
         out = decode_flat(model.decoder, y, target, hidden, cross, model.decoder_norm)
         return [out, *torch.autograd.grad(out, parameters, gradient * seeing)]
 
-    exact = [through(batch, torch.float32, fast=False) for batch in batches]
-    plain = [through(batch, torch.bfloat16, fast=False) for batch in batches]
+    recorder = Recorder()  # whose stream leaves remember: all that is differentiated is on it
+    exact, plain = (
+        [recorder.compute(partial(through, batch, dtype, fast=False)) for batch in batches]
+        for dtype in (torch.float32, torch.bfloat16)
+    )
     given = [value.clone() for value in batches[0]]
-    recorder = Recorder()
     recorder.compute(lambda: through(given, torch.bfloat16, fast=True))
     graph, found = recorder.record(lambda: through(given, torch.bfloat16, fast=True))
     for batch, right, theirs in zip(batches, exact, plain, strict=True):

@@ -33,6 +33,11 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"length_candidates": 2, "deduplicate": False, "refine_steps": 3, "length_penalty": 0.5},
     ),
     "ctc": ({"upsample": 3}, {}),
+    "ctc_glat": ({"upsample": 3, "start": 0.4, "end": 0.2}, {}),
+    "dag": (
+        {"vertices": 3, "start": 0.4, "end": 0.2},
+        {"method": "lookahead", "length_penalty": 0.5},
+    ),
     "language_model": ({"label_smoothing": 0.0}, {}),
     "transformer": (
         {"label_smoothing": 0.2},

@@ -12,7 +12,9 @@ from oaxe.losses.ctc import ctc_best_path, ctc_loss
 from oaxe.losses.dag import dag_best_path, dag_loss
 from oaxe.losses.fused import (
     linear_axe_loss,
+    linear_ctc_best_path,
     linear_ctc_loss,
+    linear_dag_best_path,
     linear_dag_loss,
     linear_logsumexp,
     linear_oaxe_loss,
@@ -41,7 +43,9 @@ __all__ = [
     "dag_loss",
     "linear_assignment",
     "linear_axe_loss",
+    "linear_ctc_best_path",
     "linear_ctc_loss",
+    "linear_dag_best_path",
     "linear_dag_loss",
     "linear_logsumexp",
     "linear_oaxe_loss",

@@ -105,15 +105,8 @@ def ctc_best_path(
         tensor([[0, 2, 2, 1]])
     """
     targets, tokens, mask = ctc_tokens(logits, target, blank, logit_mask, ignore_index)
-    # Each path has one label a position, so that what log-softmax would subtract is the same.
     columns = tokens.unsqueeze(1).expand(-1, logits.shape[1], -1)
-    emissions = at_least_float32(logits.gather(2, columns))
-    emissions, n_predictions, order = _first(emissions, mask)
-    states = _best_path(emissions, tokens[:, :-1].contiguous(), n_predictions, targets.mask.sum(1))
-    states = states[:, : logits.shape[1]]
-    labels = tokens.gather(1, _columns(states, tokens.shape[1] - 1))
-    labels = labels.masked_fill(states < 0, ignore_index)
-    return labels if order is None else labels.scatter(1, order, labels)
+    return ctc_path(logits.gather(2, columns), tokens, targets, mask, ignore_index)
 
 
 def ctc_tokens(
@@ -143,6 +136,25 @@ def ctc_losses(
     losses = not_negative(-total)  # all alignments may add up to 1.0000001
     losses = losses.masked_fill((n_targets == 0) & (n_predictions == 0), 0)
     return losses.masked_fill(losses == torch.inf, 0) if zero_infinity else losses
+
+
+def ctc_path(
+    scores: Tensor,
+    tokens: Tensor,
+    targets: Targets,
+    logit_mask: Tensor | None,
+    ignore_index: int,
+) -> Tensor:
+    """``(batch, predictions)`` labels of the best path, of logits ``(batch, predictions, tokens)``.
+
+    Each path has one label a position, so that what log-softmax would subtract is the same.
+    """
+    emissions, n_predictions, order = _first(at_least_float32(scores), logit_mask)
+    states = _best_path(emissions, tokens[:, :-1].contiguous(), n_predictions, targets.mask.sum(1))
+    states = states[:, : scores.shape[1]]
+    labels = tokens.gather(1, _columns(states, tokens.shape[1] - 1))
+    labels = labels.masked_fill(states < 0, ignore_index)
+    return labels if order is None else labels.scatter(1, order, labels)
 
 
 def _first(emissions: Tensor, logit_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -119,9 +119,7 @@ def dag_best_path(
     logits = at_least_float32(logits)
     scores = logits.gather(2, words.unsqueeze(1).expand(-1, logits.shape[1], -1))
     emissions = (scores - logits.logsumexp(2, keepdim=True)).transpose(1, 2)
-    vertices: Tensor = _best_path(*_operands(emissions, links, targets, mask))
-    vertices = vertices[:, : target.shape[1]]
-    return vertices.scatter(1, kept_first(targets.mask), vertices)
+    return dag_path(emissions, links, targets, mask)
 
 
 def dag_words(
@@ -162,6 +160,13 @@ def dag_losses(
     losses = not_negative(-total)  # all paths may add up to 1.0000001
     losses = losses.masked_fill(given[2] == 0, 0)
     return losses.masked_fill(losses == torch.inf, 0) if zero_infinity else losses
+
+
+def dag_path(emissions: Tensor, links: Tensor, targets: Targets, mask: Tensor) -> Tensor:
+    """``(batch, length)`` vertices of the best path, of the emissions of :func:`dag_losses`."""
+    vertices: Tensor = _best_path(*_operands(emissions, links, targets, mask))
+    vertices = vertices[:, : targets.mask.shape[1]]
+    return vertices.scatter(1, kept_first(targets.mask), vertices)
 
 
 def _operands(

@@ -30,8 +30,8 @@ from oaxe.losses.arguments import (
     reduce,
 )
 from oaxe.losses.axe import aligned_losses, alignment_tokens, check_delta, split_costs
-from oaxe.losses.ctc import ctc_losses, ctc_tokens
-from oaxe.losses.dag import dag_losses, dag_words
+from oaxe.losses.ctc import ctc_losses, ctc_path, ctc_tokens
+from oaxe.losses.dag import dag_losses, dag_path, dag_words
 from oaxe.losses.linear_softmax import (
     Layer,
     as_linear_would,
@@ -227,6 +227,32 @@ def linear_ctc_loss(
     return reduce(ctc_losses(emissions, tokens, targets, mask, zero_infinity), targets, reduction)
 
 
+@torch.no_grad()
+def linear_ctc_best_path(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    blank: int,
+    linear_bias: Tensor | None = None,
+    logit_mask: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    """:func:`ctc_best_path` of ``F.linear(input, linear_weight, linear_bias)``, without its logits.
+
+    Only those of a sentence's own words are computed.
+
+    Example:
+        >>> hidden = torch.eye(3)[[0, 2, 2, 1]].unsqueeze(0)  # 0, blank, blank, 1
+        >>> linear_ctc_best_path(hidden, torch.eye(3), torch.tensor([[0, 1]]), blank=2)
+        tensor([[0, 2, 2, 1]])
+    """
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    logits = shape_of_logits(layer)
+    targets, tokens, mask = ctc_tokens(logits, target, blank, logit_mask, ignore_index)
+    return ctc_path(sentence_scores(layer, tokens), tokens, targets, mask, ignore_index)
+
+
 def linear_dag_loss(
     input: Tensor,
     linear_weight: Tensor,
@@ -253,6 +279,33 @@ def linear_dag_loss(
     targets, words, links, mask = dag_words(logits, links, target, logit_mask, ignore_index)
     emissions = -sentence_costs(layer, words, mask, capacity).transpose(1, 2)
     return reduce(dag_losses(emissions, links, targets, mask, zero_infinity), targets, reduction)
+
+
+@torch.no_grad()
+def linear_dag_best_path(
+    input: Tensor,
+    linear_weight: Tensor,
+    links: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    ignore_index: int = -100,
+    logit_mask: Tensor | None = None,
+    capacity: int | None = None,
+) -> Tensor:
+    """:func:`dag_best_path` of ``F.linear(input, linear_weight, linear_bias)``, without its logits.
+
+    Example:
+        >>> hidden = torch.eye(3)[[0, 2, 1]].unsqueeze(0) * 9
+        >>> links = torch.tensor([[[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]).log()
+        >>> linear_dag_best_path(hidden, torch.eye(3), links, torch.tensor([[0, 1]]))
+        tensor([[0, 2]])
+    """
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    logits = shape_of_logits(layer)
+    targets, words, links, mask = dag_words(logits, links, target, logit_mask, ignore_index)
+    emissions = -sentence_costs(layer, words, mask, capacity).transpose(1, 2)
+    return dag_path(emissions, links, targets, mask)
 
 
 def sentence_costs(

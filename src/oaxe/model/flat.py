@@ -49,7 +49,7 @@ def encode_flat(
         recompute: compute activations again in the backward pass, instead of keeping them.
     """
     if not len(layers):  # a language model
-        out: Tensor = norm(x)
+        out: Tensor = norm(x).to(x.dtype)
         return out
     stream = _begin(layers, x)
     for layer in layers:

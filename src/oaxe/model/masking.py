@@ -59,6 +59,12 @@ def random_positions(real: Tensor, generator: torch.Generator | None = None) -> 
     return (rank < k) & real
 
 
+def drawn(among: Tensor, number: Tensor) -> Tensor:
+    """``(batch, length)`` bool: ``number (batch, 1)`` at random of the positions that are True."""
+    order = torch.rand_like(among, dtype=torch.float32).masked_fill(~among, 2.0)
+    return (order.argsort(1).argsort(1) < number) & among
+
+
 def causal_inputs(target: Tensor) -> tuple[Tensor, Tensor]:
     """Inputs and targets of the autoregressive model, one longer than ``target (batch, length)``.
 

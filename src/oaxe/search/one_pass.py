@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from oaxe.losses.arguments import kept_first, leading
+from oaxe.losses.rows import rows_of
 from oaxe.model.length import LengthPredictor, likely_lengths
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis, forbidden
@@ -146,19 +147,38 @@ def predict(
         everywhere: compute all positions rather than ask the device which there are.
     """
     hidden = transformer.decode(inputs, mask, encoded)
-    hidden = hidden.flatten(0, 1) if everywhere else hidden[where]  # (positions, dim); device sync
-    never = forbidden(inputs.device, *([BLANK] if may_be_blank else []))
+    return likeliest(transformer, hidden, where, may_be_blank=may_be_blank, everywhere=everywhere)
+
+
+def likeliest(
+    transformer: Transformer,
+    hidden: Tensor,
+    where: Tensor,
+    *,
+    may_be_blank: bool,
+    everywhere: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The same for the last hidden states ``(rows, length, dim)`` of the decoder."""
+    rows = None
+    if everywhere and transformer.capacity is not None:  # packed: all of those that are real
+        rows = rows_of(where.flatten(), transformer.capacity)
+        hidden = rows.take(hidden.flatten(0, 1))
+    else:
+        hidden = hidden.flatten(0, 1) if everywhere else hidden[where]  # device sync
+    never = forbidden(hidden.device, *([BLANK] if may_be_blank else []))
     at_once = max(1, LOGITS_AT_ONCE // transformer.output_weight.shape[0])
     best, log_probs = [], []
-    for part in torch.split(hidden, at_once):
+    for part in torch.split(hidden, at_once):  # (positions, dim)
         logits = transformer.logits(part).float().index_fill_(1, never, float("-inf"))
         top, token = logits.max(1)
         best.append(token)
         log_probs.append(top - logits.logsumexp(1))
     found = torch.cat(best), torch.cat(log_probs)
+    if rows is not None:
+        return rows.put(found[0]).view_as(where), rows.put(found[1]).view_as(where)
     if everywhere:
-        return found[0].view_as(inputs) * where, found[1].view_as(inputs).where(where, 0.0)
-    zeros = torch.zeros_like(inputs)
+        return found[0].view_as(where) * where, found[1].view_as(where).where(where, 0.0)
+    zeros = torch.zeros_like(where, dtype=torch.int64)
     return zeros.masked_scatter(where, found[0]), zeros.float().masked_scatter(where, found[1])
 
 

@@ -19,7 +19,7 @@ from oaxe.search.hypothesis import Hypothesis
 from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, predict
 from oaxe.search.replay import Call, Tensors, compute, padded_source
 from oaxe.support.config import option
-from oaxe.systems import Example, Paper, Progress, System
+from oaxe.systems import Example, Paper, Progress, System, section
 from oaxe.text.batches import Room
 from oaxe.text.symbols import BLANK, PAD
 
@@ -64,8 +64,13 @@ class Model(System):
         return Room(source, self.options.upsample * source)
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
-        encoded = self.transformer.encode(example.source)
-        hidden = self.transformer.decode(example.inputs, example.mask, encoded)
+        return self.learn(example, example.inputs, self.transformer.encode(example.source))
+
+    def learn(
+        self, example: Example, inputs: Tensor, encoded: Encoded
+    ) -> tuple[Tensor, Statistics]:
+        """The loss of a decoder that reads ``inputs``."""
+        hidden = self.transformer.decode(inputs, example.mask, encoded)
         loss = linear_ctc_loss(
             hidden,
             self.transformer.output_weight,
@@ -87,7 +92,8 @@ class Model(System):
             return ""
         return (
             f"more than {MOST_IMPOSSIBLE:.0%} of the targets are longer than their positions, and "
-            "teach nothing: raise ctc.upsample, or prepare the data with a lower --max-ratio"
+            f"teach nothing: raise {section(self.name)}.upsample, or prepare the data with a lower "
+            "--max-ratio"
         )
 
     @torch.no_grad()
@@ -101,11 +107,14 @@ class Model(System):
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
         """Not the positions of a decoder that counts words: here they count source subwords."""
-        weights = other.state_dict()
-        if isinstance(other, Model):
-            return weights
-        positions = (".target_positions.", ".target_from_end.")
-        return {n: weight for n, weight in weights.items() if not any(p in n for p in positions)}
+        return other.state_dict() if isinstance(other, Model) else but_target_positions(other)
+
+
+def but_target_positions(other: System) -> dict[str, Tensor]:
+    """All weights of a model but those."""
+    positions = (".target_positions.", ".target_from_end.")
+    weights = other.state_dict()
+    return {name: w for name, w in weights.items() if not any(p in name for p in positions)}
 
 
 def needed_positions(target: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from oaxe.losses import linear_xe_loss
 from oaxe.model.length import LengthPredictor
-from oaxe.model.masking import IGNORED, decoder_inputs
+from oaxe.model.masking import IGNORED, decoder_inputs, drawn
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis, length_penalty
@@ -104,9 +104,7 @@ class Model(System):
             may_be_blank=False, everywhere=True,
         )  # fmt: skip
         wrong = (example.mask & (words != example.target)).sum(1, keepdim=True)
-        number = (share * wrong).floor()
-        order = torch.rand_like(example.mask, dtype=torch.float32).masked_fill(~example.mask, 2.0)
-        return (order.argsort(1).argsort(1) < number) & example.mask, wrong.sum()
+        return drawn(example.mask, (share * wrong).floor()), wrong.sum()
 
     def translate(
         self, source: Tensor, decoding: Decoding, call: Call = compute
