@@ -8,6 +8,7 @@ import torch
 
 from benchmarks.experiment import Experiment
 from oaxe.decoding.translator import Translator
+from oaxe.distillation.distill import CPU_TOKENS, GPU_TOKENS
 from oaxe.model.transformer import SIZES
 from oaxe.support.timing import Timing, wall_clock
 from oaxe.systems import build, transformer
@@ -59,13 +60,15 @@ def distil(experiment: Experiment, size: str, sentences: int) -> Distilled:
     translator = Translator(model.to(experiment.device).eval(), cast(Subwords, numbers))
     lines = numbers.decode([row.tolist() for row in sources])
     found: list[str] = []
+    on_gpu = experiment.device != "cpu"
 
     def once() -> None:
         found[:] = translator.translate(
             lines,
             beam=BEAM,
             max_ratio=max(n - MORE, 0.0) / (n + 1),  # EOS is a token of the source, too
-            bf16=experiment.device != "cpu",
+            bf16=on_gpu,
+            batch_tokens=GPU_TOKENS if on_gpu else CPU_TOKENS,
         )
 
     first, *later = (wall_clock(once) for _ in range(PASSES))

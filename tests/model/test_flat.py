@@ -43,7 +43,7 @@ def through_padded(model: Transformer, x: Tensor, y: Tensor) -> tuple[Tensor, Te
         x = layer(x, mask)
     encoded = Encoded(model.encoder_norm(x), mask)
     for layer in model.decoder:
-        y = layer(y, None if model.causal else target_mask, encoded, None, model.causal)
+        y = layer(y, None if model.causal else target_mask, encoded, model.causal)
     return encoded.hidden[mask], model.decoder_norm(y)[target_mask]
 
 

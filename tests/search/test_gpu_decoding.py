@@ -39,7 +39,7 @@ def random_system(vocab_size: int, name: str = "cmlm") -> System:
         ("cmlm", {"refine_steps": 3}),
         ("cmlm", {"length_candidates": 60}),  # so many positions that our own kernels are recorded
         ("ctc", {}),
-        ("dag", {}),
+        ("dag", {"method": "greedy"}),
         ("dag", {"method": "lookahead"}),
     ],
 )
