@@ -76,9 +76,13 @@ def is_fast(dtype: torch.dtype, device: torch.device) -> bool:
     return plain.KERNELS and device.type == "cuda" and dtype in (torch.bfloat16, torch.float16)
 
 
+def has_kernel(dim: int, heads: int) -> bool:
+    """Without one, every token is compared with all others, and sees few of them."""
+    return kernel is not None and dim // heads in kernel.HEAD_DIMS
+
+
 def _is_fused(x: Tensor, heads: int) -> bool:
-    fits = kernel is not None and x.shape[-1] // heads in kernel.HEAD_DIMS
-    return fits and is_fast(x.dtype, x.device)
+    return has_kernel(x.shape[-1], heads) and is_fast(x.dtype, x.device)
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, spans: Spans) -> Tensor:

@@ -282,12 +282,7 @@ class Transformer(nn.Module):
         """``source (batch, source_len)``, special symbols included."""
         mask = source != PAD
         if self.room is not None:
-            rows = rows_of(mask.flatten(), self.room.source)
-            tables = self.source_positions, self.source_from_end, self.source_norm
-            x = self._embed_packed(source, mask, rows, *tables)
-            lengths, tokens = mask.sum(1), self.room.source
-            spans = spans_between(lengths, lengths, tokens, tokens)
-            return Encoded(encode_flat(self.encoder, x, spans, self.encoder_norm), mask, rows)
+            return self._encode_packed(source, mask, self.room.source)
         x = self._embed(source, self.source_positions)
         if self.source_from_end is not None:
             x = x + self.source_from_end(positions_from_end(mask))
@@ -324,8 +319,15 @@ class Transformer(nn.Module):
         out: Tensor = self.decoder_norm(x)
         return out
 
+    def _encode_packed(self, source: Tensor, mask: Tensor, room: int) -> Encoded:
+        rows, lengths = rows_of(mask.flatten(), room), mask.sum(1)
+        tables = self.source_positions, self.source_from_end, self.source_norm
+        x = self._embed_packed(source, mask, rows, *tables)
+        spans = spans_between(lengths, lengths, room, room)
+        return Encoded(encode_flat(self.encoder, x, spans, self.encoder_norm), mask, rows)
+
     def _decode_packed(self, inputs: Tensor, mask: Tensor, encoded: Encoded) -> Tensor:
-        """The same without padding; the states of what is padding are 0."""
+        """States of what is padding are 0."""
         assert self.room is not None
         rows = rows_of(mask.flatten(), self.room.target)
         tables = self.target_positions, self.target_from_end, self.target_norm

@@ -23,6 +23,7 @@ from torch import Tensor
 from oaxe.decoding.saved import differences
 from oaxe.losses import NotFiniteError
 from oaxe.losses.assignment import forget_costs
+from oaxe.model.span_attention import has_kernel
 from oaxe.support.errors import UserError
 from oaxe.systems import System
 from oaxe.text.batches import Update, UpdateLoader
@@ -85,6 +86,8 @@ class Trainer:
                 "every system with train.compile or train.recompute"
             )
         fast = self.ranks.device.type == "cuda" and settings.precision == "bf16"
+        size = self.system.architecture
+        fast = fast and has_kernel(size["dim"], size["heads"])
         return able and (fast if wanted is None else wanted)
 
     def loader(self) -> UpdateLoader:
