@@ -22,7 +22,8 @@ def largest(x: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """
     n_chunks = x.shape[-1] // CHUNK
     if n_chunks <= (n if x.is_cuda else 16 * n):
-        return x.topk(n)
+        values, index = x.topk(n)
+        return values, index
     whole = n_chunks * CHUNK
     chunks = x[..., :whole].view(*x.shape[:-1], n_chunks, CHUNK)
     best = chunks.amax(-1).topk(n).indices.unsqueeze(-1)  # (..., n, 1)
