@@ -163,17 +163,6 @@ def test_the_share_falls_from_start_to_end(monkeypatch: pytest.MonkeyPatch) -> N
     assert shares == pytest.approx([0.5, 0.3, 0.1, 0.5])
 
 
-def test_glancing_at_a_packed_batch_is_the_same() -> None:
-    model = dag().train()
-    source, target = training_batch(12, 5, 9)
-    example = model.example(source, target)
-    one = torch.tensor(1.0)
-    _, expected = model.glance(example, model.transformer.encode(source), one)
-    model.transformer.room = model.room(3, int((source != PAD).sum()) + 2, 0)
-    _, found = model.glance(example, model.transformer.encode(source), one)
-    assert found == expected
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
 def test_viterbi_finds_the_best_of_all_paths(penalty: float) -> None:

@@ -49,6 +49,8 @@ def test_the_same_loss_statistics_and_gradients(name: str, positions: str, norm:
     if positions == "both" and name in ("transformer", "language_model"):
         pytest.skip("a causal model does not know its end")
     system = new(name, norm=norm, positions=positions)
+    if system.room(1, 1, 1) is None:
+        pytest.skip("it needs padding")
     system.train(not hasattr(system.options, "start"))  # glancing reveals words at random
     torch.manual_seed(5)
     source, target = batch(len(LENGTHS))
@@ -75,6 +77,8 @@ def test_the_same_loss_statistics_and_gradients(name: str, positions: str, norm:
 @pytest.mark.parametrize("name", built_in())
 def test_too_little_room_is_noticed(name: str) -> None:
     system = new(name)
+    if system.room(1, 1, 1) is None:
+        pytest.skip("it needs padding")
     source, target = batch(len(LENGTHS))
     room = system.room(1, int((source != PAD).sum()) - 9, 4)
     assert step(system, system.example(source, target), room)[0].isnan()

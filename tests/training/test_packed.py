@@ -38,6 +38,20 @@ def test_two_ranks_are_one(data: Path, tmp_path: Path) -> None:
     assert_same_log(tmp_path / "one", tmp_path / "two")
 
 
-def test_recomputed_layers_need_padding(data: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_layers_computed_again(data: Path, tmp_path: Path) -> None:
+    for name, first in (("whole", 12), ("continued", 5)):
+        train_small(settings_of(data, tmp_path / name, train__steps=first, **PACKED))
+    how = {"train__steps": 12, "train__recompute": True}
+    train_small(settings_of(data, tmp_path / "continued", **how))  # packed as it began
+    assert same(final_tensors(tmp_path / "whole"), final_tensors(tmp_path / "continued"))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"model__system": "dag"}, {"train__compile": True}], ids=["dag", "compile"]
+)
+def test_what_needs_padding_is_refused_before_a_folder_is_made(
+    changes: dict[str, Any], data: Path, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match=r"data\.packed"):
-        train_small(settings_of(data, tmp_path / "run", train__recompute=True, **PACKED))
+        train_small(settings_of(data, tmp_path / "run", **changes, **PACKED))
+    assert not (tmp_path / "run").exists()

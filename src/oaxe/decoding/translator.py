@@ -220,6 +220,11 @@ class Translator:
             self._replays = self._replays or Replays(self.system)
             try:
                 return translate(call=self._replays)
+            except torch.OutOfMemoryError:
+                self._replays = None
+                if self.system.refills:  # as much would be searched at a time without graphs
+                    raise
+                failure = "too little memory"
             except RuntimeError as error:
                 failure = str(error)
             self._replays = None  # its memory may be needed

@@ -324,7 +324,8 @@ class Transformer(nn.Module):
         tables = self.source_positions, self.source_from_end, self.source_norm
         x = self._embed_packed(source, mask, rows, *tables)
         spans = spans_between(lengths, lengths, room, room)
-        return Encoded(encode_flat(self.encoder, x, spans, self.encoder_norm), mask, rows)
+        hidden = encode_flat(self.encoder, x, spans, self.encoder_norm, self.recompute)
+        return Encoded(hidden, mask, rows)
 
     def _decode_packed(self, inputs: Tensor, mask: Tensor, encoded: Encoded) -> Tensor:
         """States of what is padding are 0."""
@@ -336,7 +337,8 @@ class Transformer(nn.Module):
         lengths, source_lengths = mask.sum(1), encoded.mask.sum(1)
         own = spans_between(lengths, lengths, n_target, n_target, causal=self.causal)
         cross = spans_between(lengths, source_lengths, n_target, n_source)
-        x = decode_flat(self.decoder, x, own, encoded.hidden, cross, self.decoder_norm)
+        given = x, own, encoded.hidden, cross, self.decoder_norm, self.recompute
+        x = decode_flat(self.decoder, *given)
         return rows.put(x).view(*mask.shape, -1)
 
     @contextmanager
@@ -430,14 +432,17 @@ class Transformer(nn.Module):
         return out
 
     def _embed(self, tokens: Tensor, positions: nn.Embedding) -> Tensor:
+        self._check_length(tokens, positions)
+        out: Tensor = self.tokens(tokens) + positions.weight[: tokens.shape[1]]
+        return out
+
+    def _check_length(self, tokens: Tensor, positions: nn.Embedding) -> None:
         length = tokens.shape[1]
         if length > positions.num_embeddings:
             raise ValueError(
                 f"a sequence of {length} tokens does not fit into {positions.num_embeddings} "
                 f"positions; max_length is {self.max_length}"
             )
-        out: Tensor = self.tokens(tokens) + positions.weight[:length]
-        return out
 
     def _embed_packed(
         self,
@@ -449,7 +454,7 @@ class Transformer(nn.Module):
         norm: nn.LayerNorm,
     ) -> Tensor:
         """``(tokens, dim)``: what the layers read of ``tokens (batch, length)``."""
-        self._embed(tokens[:0], positions)  # checks the length
+        self._check_length(tokens, positions)
         place = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
         # NaN is seen, where tokens that do not fit would not be missed.
         table = positions.weight + torch.where(rows.too_many, torch.nan, 0.0)

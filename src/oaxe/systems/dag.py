@@ -34,7 +34,6 @@ from oaxe.search.replay import Call, Tensors, compute, padded_source
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, System
 from oaxe.systems.ctc import MOST_IMPOSSIBLE, but_target_positions
-from oaxe.text.batches import Room
 from oaxe.text.symbols import BOS, EOS, MASK, PAD
 
 PAPER = Paper(
@@ -114,6 +113,7 @@ class Links(nn.Module):
 
 
 class Model(System):
+    # It has no room: links are a matrix for each row, as large as the longest source makes it.
     no_ncm = "its output is the sum of many paths, of which decoding sees one"
 
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
@@ -126,9 +126,6 @@ class Model(System):
         _, wanted = causal_inputs(target)
         inputs = graph_inputs(source, self.options.vertices)
         return Example.of(source, inputs, F.pad(wanted, (1, 0), value=BOS), target)
-
-    def room(self, rows: int, source: int, target: int) -> Room:
-        return Room(source, self.options.vertices * source)
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded = self.transformer.encode(example.source)

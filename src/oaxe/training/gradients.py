@@ -23,25 +23,27 @@ class Gradients:
     Args:
         system: its parameters must not move, either.
         half: compute in bfloat16.
-        copies: False: autocast converts weights as they are needed, which layers that are compiled
-            or computed again rely on.
+        copies: False: autocast converts weights as they are needed, which compiled layers rely on.
     """
 
     def __init__(self, system: System, *, half: bool, copies: bool) -> None:
-        self.system, self.half = system, half
-        self.parameters = [*system.parameters()]
+        trained = {name: p for name, p in system.named_parameters() if p.requires_grad}
+        self.parameters = [*trained.values()]
         self.device = self.parameters[0].device
         self._fixed = self.device.type == "cuda"
         self._copies: dict[str, Tensor] = {}  # of parameters, by their names
         self._copied: list[Tensor] = []
         if half and copies and self._fixed:
-            self._copied = [system.get_parameter(name).detach() for name in converted(system)]
-            halves = (weight.to(torch.bfloat16).requires_grad_() for weight in self._copied)
-            self._copies = dict(zip(converted(system), halves, strict=True))
-        self._leaves = [self._copies.get(name, p) for name, p in system.named_parameters()]
-        self._sums, self._ones = (  # of the update, of one batch
-            [torch.zeros_like(p) for p in self.parameters] if self._fixed else [] for _ in range(2)
-        )
+            self._copies = {
+                name: parameter.detach().to(torch.bfloat16).requires_grad_(parameter.requires_grad)
+                for name, parameter in system.named_parameters()  # each once, also if it is tied
+                if any(parameter is other for other in converted(system))
+            }
+            self._copied = [system.get_parameter(name).detach() for name in self._copies]
+        self._leaves = [self._copies.get(name, p) for name, p in trained.items()]
+        self._whole = _Differentiated(system, self._leaves, half)
+        self._sums: list[Tensor] = []  # of the update
+        self._ones: list[Tensor] = []  # of one batch, if there are several
 
     def compute(
         self, example: Example, progress: Progress, scale: Tensor, *, first: bool
@@ -49,12 +51,11 @@ class Gradients:
         """Add those of the example's loss, times a scale, to what there is, or begin with them."""
         if first:
             self._read_weights()
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
-            if self._copies:
-                loss, statistics = functional_call(self.system, self._copies, (example, progress))
-            else:
-                loss, statistics = self.system(example, progress)
-        found = torch.autograd.grad(loss * scale, self._leaves, allow_unused=True)
+        copies = {f"system.{name}": copy for name, copy in self._copies.items()}
+        given = example, progress, scale
+        loss, statistics, found = (
+            functional_call(self._whole, copies, given) if copies else self._whole(*given)
+        )
         (self._add_in_place if self._fixed else self._add)(found, first)
         return loss.detach(), statistics
 
@@ -83,6 +84,9 @@ class Gradients:
     def _add_in_place(self, found: Sequence[Tensor | None], first: bool) -> None:
         """In a few kernels for all; what no loss depends on has no gradient."""
         used = [i for i, gradient in enumerate(found) if gradient is not None]
+        self._sums = self._sums or [torch.zeros_like(p) for p in self.parameters]
+        if not first:
+            self._ones = self._ones or [torch.zeros_like(p) for p in self.parameters]
         into = self._sums if first else self._ones
         for dtype in {gradient.dtype for gradient in found if gradient is not None}:
             # One dtype at a time, as these are fused.
@@ -99,11 +103,24 @@ class Gradients:
                 parameter.grad.zero_()  # it had one in another phase
 
 
-def converted(system: System) -> list[str]:
-    """Names of the parameters that half precision converts."""
-    return [
-        f"{prefix}.{name}"
-        for prefix, module in system.named_modules()
-        if isinstance(module, CONVERTED)
-        for name, _ in module.named_parameters(recurse=False)
-    ]
+class _Differentiated(nn.Module):
+    """Gradients are part of it: layers that are computed again must find the same weights."""
+
+    def __init__(self, system: System, leaves: Sequence[Tensor], half: bool) -> None:
+        super().__init__()
+        self.system, self.bf16 = system, half
+        self.leaves = tuple(leaves)
+
+    def forward(
+        self, example: Example, progress: Progress, scale: Tensor
+    ) -> tuple[Tensor, Statistics, tuple[Tensor | None, ...]]:
+        with torch.autocast(scale.device.type, torch.bfloat16, enabled=self.bf16):
+            loss, statistics = self.system(example, progress)
+        found = torch.autograd.grad(loss * scale, self.leaves, allow_unused=True)
+        return loss, statistics, found
+
+
+def converted(system: System) -> list[nn.Parameter]:
+    """The parameters that half precision converts."""
+    modules = (module for module in system.modules() if isinstance(module, CONVERTED))
+    return [parameter for module in modules for parameter in module.parameters(recurse=False)]

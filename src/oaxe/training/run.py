@@ -14,7 +14,7 @@ RUN/.lock              locked while a process trains here
 import json
 from collections.abc import Collection
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,7 +50,7 @@ from oaxe.training.settings import (
     settings_mapping,
 )
 from oaxe.training.start import Start, start_from
-from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED, Trainer
+from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED, Trainer, is_packed
 from oaxe.training.validation import Validation, metric_of
 
 # Settings that may change when a run is continued: they do not change what an update does.
@@ -79,6 +79,7 @@ def train(settings: Settings, console: Console, systems: Collection[str] = ()) -
     ranks, folder = join(), Path(settings.run)
     try:
         parts = gather(settings, ranks, systems)  # what cannot begin leaves no folder behind
+        settings = _settled(settings, parts.system, ranks)
         with locked(folder, "training") if ranks.is_first else nullcontext():
             return _train(settings, parts, ranks, console)
     except torch.OutOfMemoryError as error:
@@ -256,6 +257,16 @@ def _finish(settings: Settings, trainer: Trainer) -> dict[str, Any]:
             return result | {metric: averaged, "model": f"average of the {len(groups)} best"}
     trainer.system.load_state_dict(groups[0])
     return result
+
+
+def _settled(settings: Settings, system: System, ranks: Ranks) -> Settings:
+    """With what a run decides by itself, when it begins: it goes on with the same batches."""
+    packed, path = settings.data.packed, Path(settings.run) / "config.yaml"
+    if packed is None and path.exists():
+        packed = _settings_there(path, settings)["data"]["packed"]
+    settings = replace(settings, data=replace(settings.data, packed=packed))
+    packed = is_packed(settings, system, ranks)
+    return replace(settings, data=replace(settings.data, packed=packed))
 
 
 def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:

@@ -31,11 +31,15 @@ class DataSettings:
     folder: str = required("prepared folder, made by `oaxe prepare`")
     update_tokens: int = option(131_072, "target tokens of one update, over all GPUs", at_least=1)
     batch_tokens: int = option(
-        16_384, "tokens of one batch on one device, padding included", at_least=1
+        16_384, "tokens of one batch on one device, padding included; about, if packed", at_least=1
     )
-    mix_lengths: bool = option(False, "batches of any lengths: more padding, steadier updates")
+    mix_lengths: bool = option(
+        False,
+        "batches of any lengths: more padding, steadier updates; packed ones are",
+    )
     packed: bool | None = option(
-        None, "batches of all lengths, computed without padding; null: on a GPU in bf16"
+        None,
+        "batches of all lengths, computed without padding; null: on a GPU in bf16",
     )
 
 
@@ -82,8 +86,10 @@ class TrainSettings:
     ema: float = option(
         0.0, "decay of averages of the weights, validated in their place: 0.999; 0: off", below=1
     )
-    precision: Literal["fp32", "bf16"] = option("fp32", "bf16: autocast")
-    cuda_graphs: bool = option(True, "on one GPU: record batches of a shape, and replay them")
+    precision: Literal["fp32", "bf16"] = option(
+        "fp32", "bf16: autocast, with copies of the weights"
+    )
+    cuda_graphs: bool = option(True, "on a GPU: record updates, and replay them")
     compile: bool = option(False, "torch.compile the model, without cuda_graphs")
     recompute: bool = option(False, "keep no activations of layers: less memory, more time")
     seed: int = option(1, "of weights, batches, masks and dropout")
@@ -193,6 +199,8 @@ def _contradictions(settings: Settings) -> list[str]:
             problems.append("optim.decay linear needs train.epochs or train.steps")
     if not (limits.steps or limits.epochs or limits.minutes):
         problems.append("nothing stops this run: set train.steps, epochs or minutes")
+    if settings.data.packed and limits.compile:
+        problems.append("data.packed and train.compile exclude each other")
     if problem := _build_problem(settings.model, settings.options):
         problems.append(f"model: {problem}")
     return problems

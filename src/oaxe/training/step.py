@@ -47,8 +47,8 @@ class Step:
             # Layer by layer: all layers of a kind share one graph, compiled in seconds.
             for layer in (*transformer.encoder, *transformer.decoder):
                 layer.compile(dynamic=True)
-        plain = not (train.compile or train.recompute)
-        self.gradients = Gradients(system, half=train.precision == "bf16", copies=plain)
+        half = train.precision == "bf16"
+        self.gradients = Gradients(system, half=half, copies=not train.compile)
         self.recordings = Recordings(warn) if may_record(system, train, ranks) else None
 
     def gradient(self, update: Update, number: int) -> Tensor:
@@ -127,7 +127,8 @@ class Step:
                 group["lr"] = lr
         if self.averages:
             self.averages.prepare(number)
-        self._recorded("weights", self._change_weights)
+        with_gradient = tuple(p.grad is not None for p in self.gradients.parameters)
+        self._recorded(with_gradient, self._change_weights)
         return lr
 
     def example(self, batch: Batch) -> Example:

@@ -77,18 +77,7 @@ class Trainer:
     @property
     def packed(self) -> bool:
         """Whether batches are computed without their padding."""
-        settings, wanted = self.settings.train, self.settings.data.packed
-        able = self.system.room(1, 1, 1) is not None
-        able = able and not (settings.compile or settings.recompute)
-        if wanted and not able:
-            raise UserError(
-                f"data.packed: the system {self.system.name} is computed with padding, and so is "
-                "every system with train.compile or train.recompute"
-            )
-        fast = self.ranks.device.type == "cuda" and settings.precision == "bf16"
-        size = self.system.architecture
-        fast = fast and has_kernel(size["dim"], size["heads"])
-        return able and (fast if wanted is None else wanted)
+        return is_packed(self.settings, self.system, self.ranks)
 
     def loader(self) -> UpdateLoader:
         """The updates from here on."""
@@ -355,6 +344,21 @@ class Trainer:
     def warn(self, message: str) -> None:
         if self.ranks.is_first:
             self.console.print(f"warning: {message}", style="yellow")
+
+
+def is_packed(settings: Settings, system: System, ranks: Ranks) -> bool:
+    """As the settings say; if they do not, where it is faster."""
+    wanted = settings.data.packed
+    able = system.room(1, 1, 1) is not None
+    if wanted and not able:
+        raise UserError(
+            f"data.packed: the system {system.name} cannot do without padding; leave it out"
+        )
+    fast = ranks.device.type == "cuda" and settings.train.precision == "bf16"
+    fast = fast and not settings.train.compile
+    size = system.architecture
+    fast = fast and has_kernel(size["dim"], size["heads"])
+    return able and (fast if wanted is None else wanted)
 
 
 def indices_of(update: Update) -> list[Tensor]:
