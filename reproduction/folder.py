@@ -29,8 +29,8 @@ RESULT = "result.json"
 Result = dict[str, Any]
 # Settings that say where or how, not what.
 NOT_COMPARED = {
-    "run", "data.folder", "train.cuda_graphs", "train.recompute", "train.log_every",
-    "train.save_every",
+    "run", "data.folder", "data.packed", "train.cuda_graphs", "train.recompute",
+    "train.log_every", "train.save_every",
 }  # fmt: skip
 
 
