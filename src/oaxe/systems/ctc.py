@@ -88,13 +88,7 @@ class Model(System):
         return loss, statistics
 
     def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
-        if means.get("impossible", 0.0) <= MOST_IMPOSSIBLE:
-            return ""
-        return (
-            f"more than {MOST_IMPOSSIBLE:.0%} of the targets are longer than their positions, and "
-            f"teach nothing: raise {section(self.name)}.upsample, or prepare the data with a lower "
-            "--max-ratio"
-        )
+        return advice_on_length(means, f"{section(self.name)}.upsample")
 
     @torch.no_grad()
     def translate(
@@ -115,6 +109,16 @@ def but_target_positions(other: System) -> dict[str, Tensor]:
     positions = (".target_positions.", ".target_from_end.")
     weights = other.state_dict()
     return {name: w for name, w in weights.items() if not any(p in name for p in positions)}
+
+
+def advice_on_length(means: Mapping[str, float], option: str) -> str:
+    """For systems whose number of positions follows from the source, by an option."""
+    if means.get("impossible", 0.0) <= MOST_IMPOSSIBLE:
+        return ""
+    return (
+        f"more than {MOST_IMPOSSIBLE:.0%} of the targets are longer than their positions, and "
+        f"teach nothing: raise {option}, or prepare the data with a lower --max-ratio"
+    )
 
 
 def needed_positions(target: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, lik
 from oaxe.search.replay import Call, Tensors, compute, padded_source
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, System
-from oaxe.systems.ctc import MOST_IMPOSSIBLE, but_target_positions
+from oaxe.systems.ctc import advice_on_length, but_target_positions
 from oaxe.text.symbols import BOS, EOS, MASK, PAD
 
 PAPER = Paper(
@@ -177,12 +177,7 @@ class Model(System):
         return shown(example.inputs, path, example.target, revealed), seen
 
     def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
-        if means.get("impossible", 0.0) <= MOST_IMPOSSIBLE:
-            return ""
-        return (
-            f"more than {MOST_IMPOSSIBLE:.0%} of the targets are longer than their graphs, and "
-            "teach nothing: raise dag.vertices, or prepare the data with a lower --max-ratio"
-        )
+        return advice_on_length(means, "dag.vertices")
 
     @torch.no_grad()
     def translate(
