@@ -10,12 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 DataKind = Literal["raw", "distilled"]
-Stage = Literal["teacher", "deep", "lm", "cmlm", "finetune", "whole"]
+Stage = Literal[
+    "teacher", "deep", "lm", "cmlm", "finetune", "whole", "student", "ctc", "dag", "decoding"
+]  # fmt: skip
 
 RAW = "-raw"  # ends the names of experiments on raw data
 MARGIN = 0.15  # the paper's truncation
 MARGINS = (0.0, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 SHARES = {"3": 1 / 30, "10": 1 / 10, "33": 1 / 3, "67": 2 / 3}  # of the updates of XE, by percent
+TEACHERS = ("teacher", "student")  # whose seed 1 serves all seeds and both kinds of data
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,12 @@ class Experiment:
     label: str
     stage: Stage
     data: DataKind = "distilled"
-    start: str | None = None  # the experiment whose weights it begins with, of the same seed
+    # The experiment whose weights it begins with, of the same seed; but see TEACHERS.
+    start: str | None = None
     system: str = "cmlm"  # as in `model.system`
     options: Mapping[str, Any] = field(default_factory=dict)  # of the system, as in its section
     share: float = 1.0  # of the updates of its stage
+    decoding: Mapping[str, Any] = field(default_factory=dict)  # as in the section `decoding`
 
 
 def fine_tuned(label: str, loss: Mapping[str, Any], start: str = "cmlm", **more: Any) -> Experiment:
@@ -58,17 +63,46 @@ OTHERS = {
     "ctc": Experiment("CTC", "whole", system="ctc"),
 }
 
+# Beyond the paper: systems that sum over alignments or paths. They start from a Transformer.
+LATTICES = {
+    "ctc-glat": Experiment("CTC + GLAT", "ctc", start="student", system="ctc_glat"),
+    "dag": Experiment("DAG", "dag", start="student", system="dag"),
+}
+
+
+def decoded(start: str, label: str, **decoding: Any) -> Experiment:
+    """No training: what another experiment has trained, decoded in another way."""
+    one = LATTICES[start]
+    return replace(
+        one, label=f"{one.label}, {label}", stage="decoding", start=start, decoding=decoding
+    )
+
+
+DECODED = {
+    "dag-greedy": decoded("dag", "greedy", method="greedy"),
+    "dag-lookahead": decoded("dag", "lookahead", method="lookahead"),
+}
+
+
+BOTH = COMPARED | OTHERS | LATTICES | DECODED  # kinds of data
+
+
+def on_raw(one: Experiment) -> Experiment:
+    start = one.start if one.start is None or one.start in TEACHERS else one.start + RAW
+    return replace(one, data="raw", start=start)
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     "teacher": Experiment("Transformer", "teacher", "raw", system="transformer"),
+    # The same, where students are smaller than the teacher: what they can start from.
+    "student": Experiment(
+        "Transformer of the students' size", "student", "raw", system="transformer"
+    ),
     # Distilled, as in the work that argues for it: a fair opponent in speed.
     "at-12-1": Experiment("Transformer 12-1", "deep", system="transformer"),
     "lm": Experiment("language model", "lm", "raw", system="language_model"),
-    **COMPARED,
-    **OTHERS,
-    **{
-        name + RAW: replace(one, data="raw", start=one.start and one.start + RAW)
-        for name, one in (COMPARED | OTHERS).items()
-    },
+    **BOTH,
+    **{name + RAW: on_raw(one) for name, one in BOTH.items()},
     # Without pre-training: as many updates in all as those that have it.
     "xe-whole": Experiment("XE throughout", "whole"),
     "axe-annealed": Experiment(

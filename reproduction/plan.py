@@ -37,8 +37,8 @@ class Plan:
 
     def train(self, name: str, seed: int) -> Needs:
         needs = self.data(EXPERIMENTS[name].data)
-        if start := EXPERIMENTS[name].start:
-            needs |= self.run(start, seed)
+        if start := self.study.start(name, seed):
+            needs |= self.run(*start)
         work = partial(train_and_test, self.study, name, seed, self.per_device)
         return self.add(f"{name}-seed-{seed}", work, needs)
 

@@ -29,6 +29,7 @@ class Stage:
     epochs: int = 0
     decay: str = "inverse-sqrt"
     clip: float = 0.0
+    ema: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Recipe:
     lm: Stage
     cmlm: Stage
     finetune: Stage
+    ctc: Stage  # with glancing
+    dag: Stage
     update_tokens: int
     batch_tokens: int = 16_384
     size: str = "base"
@@ -63,6 +66,9 @@ class Recipe:
             "cmlm": self.cmlm,
             "finetune": self.finetune,
             "whole": replace(self.cmlm, steps=steps, patience=0),
+            "student": self.at,
+            "ctc": self.ctc,
+            "dag": self.dag,
         }
         found = stages[one.stage]
         if one.data == "raw":
@@ -101,6 +107,7 @@ class Recipe:
             train={
                 "steps": stage.steps,
                 "epochs": stage.epochs,
+                "ema": stage.ema,
                 "init_from": init_from,
                 "precision": "bf16" if self.bf16 else "fp32",
                 "seed": seed,
@@ -127,6 +134,9 @@ PAPER = Recipe(
     lm=Stage(100_000, 5e-4, 10_000),
     cmlm=Stage(300_000, 5e-4, 10_000),
     finetune=Stage(0, 5e-6, 5_000, epochs=10, average=1),
+    # Huang et al. (2022): 300K updates of half the tokens.
+    ctc=Stage(150_000, 5e-4, 10_000, ema=0.999),
+    dag=Stage(150_000, 5e-4, 10_000, ema=0.999),
     update_tokens=131_072,
 )
 PRESETS: dict[str, dict[str, Recipe]] = {
@@ -136,6 +146,8 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(40, 2e-3, 20, every=20),
             cmlm=Stage(60, 2e-3, 20, every=30),
             finetune=Stage(20, 5e-4, 5, every=10),
+            ctc=Stage(60, 2e-3, 20, every=30, ema=0.9),
+            dag=Stage(60, 2e-3, 20, every=30, ema=0.9),
             update_tokens=1_024, batch_tokens=2_048, size="tiny", teacher="tiny", deep="tiny",
             dropout=0.1, bf16=False, vocab_size=2_000, pairs=2_000, held_out=100,
         ),
@@ -146,6 +158,8 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(3_000, 5e-4, 1_000, every=250, patience=4),
             cmlm=Stage(3_000, 1e-3, 1_000, every=500, decay="linear", clip=1.0),
             finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
+            ctc=Stage(5_000, 1e-3, 500, every=500, decay="linear", clip=1.0, ema=0.999),
+            dag=Stage(5_000, 1e-3, 500, every=500, decay="linear", clip=1.0, ema=0.999),
             update_tokens=16_384, size="small", lengths=(8, 12, 16, 20),
         ),
         "tatoeba-en-de": Recipe(
@@ -153,6 +167,8 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
             cmlm=Stage(5_000, 7e-4, 1_000, every=500, decay="linear", clip=1.0),
             finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
+            ctc=Stage(4_000, 5e-4, 400, every=500, decay="linear", clip=1.0, ema=0.999),
+            dag=Stage(4_000, 5e-4, 400, every=500, decay="linear", clip=1.0, ema=0.999),
             update_tokens=16_384, lengths=(5, 7, 9, 12),
             raw={
                 "cmlm": Stage(5_000, 5e-4, 1_000, every=500, patience=6),
@@ -164,6 +180,8 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(2_000, 5e-4, 1_000, every=500, patience=4),
             cmlm=Stage(4_000, 3e-4, 2_000, every=500, patience=6),
             finetune=Stage(500, 1e-4, 100, every=100, patience=6),
+            ctc=Stage(3_000, 5e-4, 400, every=500, decay="linear", clip=1.0, ema=0.999),
+            dag=Stage(3_000, 5e-4, 400, every=500, decay="linear", clip=1.0, ema=0.999),
             update_tokens=16_384, lengths=(5, 7, 9, 12),
         ),
         "europarl-en-de": Recipe(
@@ -171,6 +189,8 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
             cmlm=Stage(8_000, 5e-4, 2_000, every=1_000, decay="linear", clip=1.0),
             finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
+            ctc=Stage(8_000, 5e-4, 800, every=1_000, decay="linear", clip=1.0, ema=0.999),
+            dag=Stage(8_000, 5e-4, 800, every=1_000, decay="linear", clip=1.0, ema=0.999),
             update_tokens=32_768, batch_tokens=32_768, dropout=0.1,
         ),
     },

@@ -29,6 +29,7 @@ MEASURES: dict[str, Callable[[Result, str], float | None]] = {
     "bleu": lambda result, test: result["tests"][test]["bleu"]["score"],
     "bleu_without": lambda result, test: result["tests"][test]["deduplication"]["bleu_without"],
     "brevity": lambda result, test: result["tests"][test]["bleu"]["brevity_penalty"],
+    "chrf": lambda result, test: result["tests"][test]["chrf"]["score"],
     "single_bleu": lambda result, test: result["tests"][test]["single_reference_bleu"]["scores"][0],
     "valid_bleu": lambda result, test: result["training"]["bleu"],
     "repetition": lambda result, test: result["tests"][test]["repetition"],

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -25,7 +25,7 @@ from oaxe.text.prepare import prepare
 from oaxe.training.run import train
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED
-from reproduction.experiments import EXPERIMENTS
+from reproduction.experiments import EXPERIMENTS, TEACHERS
 from reproduction.folder import RESULT, Folder, metrics, read_json, validations
 from reproduction.recipes import Recipe
 
@@ -42,15 +42,33 @@ class Study:
     recipe: Recipe
     sets: Path  # the folder of data sets
 
+    def start(self, name: str, seed: int) -> tuple[str, int] | None:
+        """The experiment and seed whose weights this one begins with."""
+        start = EXPERIMENTS[name].start
+        if start == "student" and self.recipe.size == self.recipe.teacher:
+            start = "teacher"
+        return None if start is None else (start, 1 if start in TEACHERS else seed)
+
     def settings(self, name: str, seed: int) -> Settings:
-        one = EXPERIMENTS[name]
+        one, start = EXPERIMENTS[name], self.start(name, seed)
+        if one.stage == "decoding":
+            assert start is not None
+            trained = self.settings(*start)
+            return replace(trained, decoding=replace(trained.decoding, **one.decoding))
         return self.recipe.settings(
             one,
             run=str(self.folder.run(name, seed)),
             data=str(self.folder.data(one.data)),
             seed=seed,
-            init_from=None if one.start is None else str(self.folder.run(one.start, seed)),
+            init_from=None if start is None else str(self.folder.run(*start)),
         )
+
+    def trained(self, name: str, seed: int) -> Path:
+        """The run folder of an experiment, or of the one that it decodes."""
+        start = self.start(name, seed)
+        if start and EXPERIMENTS[name].stage == "decoding":
+            return self.folder.run(*start)
+        return self.folder.run(name, seed)
 
     def differences(self, name: str, seed: int) -> list[str]:
         return self.folder.differences(name, seed, lambda: self.settings(name, seed))
@@ -157,8 +175,8 @@ def prepare_distilled(study: Study, console: Console) -> None:
 
 def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Console) -> None:
     """Train, or resume, and test what has no result yet; only the model of the run is kept."""
-    folder, run = study.folder, study.folder.run(name, seed)
-    if folder.has_run(name, seed):
+    folder, run = study.folder, study.trained(name, seed)
+    if (run / RESULT).exists() and (run / "model").is_dir():
         trained = read_json(run / RESULT)
     else:
         trained = train(study.settings(name, seed), console)
@@ -195,17 +213,18 @@ def scores(study: Study, name: str, seed: int, console: Console) -> dict[str, An
     """All that `oaxe evaluate` measures, on every test set; the outputs are files of their own."""
     folder, recipe = study.folder, study.recipe
     language = read_manifest(folder.data("raw")).target_language
+    one = EXPERIMENTS[name]
     options = Options(
         lengths=recipe.lengths,
         examples=0,
         bf16=recipe.bf16,
         batch_tokens=recipe.batch_tokens,
-        decoding={"beam": BEAM},
+        decoding={"beam": BEAM} if one.system == "transformer" else one.decoding,
     )
     found = {}
     for test in folder.tests():
         gold = read_references(multiref=folder.gold / f"{test}.jsonl", language=language)
-        model = f"{name}={folder.run(name, seed)}"
+        model = f"{name}={study.trained(name, seed)}"
         report, systems = evaluate(gold, [], [model], options, console)
         output = folder.output(name, seed, test)
         output.parent.mkdir(parents=True, exist_ok=True)

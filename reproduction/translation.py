@@ -25,7 +25,7 @@ from reproduction.report import Report
 from reproduction.results import Results, shown_sets
 from reproduction.runner import publish, refuse_other_settings, run_all
 from reproduction.steps import Study, training_set
-from reproduction.tables import TABLES, TIMED
+from reproduction.tables import BEYOND, TABLES, TIMED
 
 LAYOUTS = {"scores": scores, "lengths": lengths, "speed": speed, "cases": cases}
 DIVERGENT = {"ja", "zh"}  # from English
@@ -110,7 +110,7 @@ def report_of(name: str, all_results: Sequence[Results]) -> Report:
     """The table in its form, how it was made, and where its numbers come from."""
     table = TABLES[name]
     report = LAYOUTS[table.form](name, table, all_results)
-    report.title = f"{table.paper} of the paper: {name}"
+    report.title = f"{table.paper}{' of the paper' * (table.paper != BEYOND)}: {name}"
     report.csv_columns = CSV_COLUMNS
     report.notes = [table.about, *report.notes, *how_made(name, all_results)]
     report.sources = [

@@ -166,11 +166,12 @@ class Model(System):
             logit_mask=example.mask,
             capacity=self.transformer.capacity,
         )
-        said, _ = likeliest(
-            self.transformer, hidden, example.mask, may_be_blank=False, everywhere=True
-        )
         words = (example.target != BOS) & (example.target != EOS) & (path >= 0)
-        wrong = (words & (said.gather(1, path.clamp(min=0)) != example.target)).sum(1, keepdim=True)
+        at_path = path.clamp(min=0).unsqueeze(2).expand(-1, -1, hidden.shape[2])
+        said, _ = likeliest(
+            self.transformer, hidden.gather(1, at_path), words, may_be_blank=False, everywhere=True
+        )
+        wrong = (words & (said != example.target)).sum(1, keepdim=True)
         revealed = drawn(words, (share * wrong).round())
         n_words = words.sum()
         seen = {"revealed": (revealed.sum(), n_words), "wrong": (wrong.sum(), n_words)}
