@@ -51,6 +51,32 @@ def test_decoding_collapses_repeats_then_removes_blanks() -> None:
     assert n_blanks > 3
 
 
+@torch.no_grad()
+def test_a_bonus_prefers_words_to_blanks() -> None:
+    """Probabilities stay those of the model."""
+    model = emphasise(micro("ctc", "pre"), BLANK)
+    source = random_batch(9, 3, 13, 6)
+    lengths = []
+    for bonus in (0.0, 1.5, 100.0):
+        found = model.translate(source, Decoding(bonus=bonus))
+        lengths.append(sum(len(ours.tokens) for (ours,) in found))
+        for row, (ours,) in zip(source, found, strict=True):
+            sentence = row[row != PAD]
+            inputs = sentence.repeat_interleave(2).unsqueeze(0)
+            logits = model.transformer.logits(
+                hidden_states(model.transformer, sentence.unsqueeze(0), inputs)
+            )[0]
+            logits[:, [s for s in range(7) if s != BLANK]] = -torch.inf
+            log_probs = logits.log_softmax(1)
+            words = log_probs.index_fill(1, torch.tensor(BLANK), -torch.inf).max(1)
+            is_blank = log_probs[:, BLANK] - bonus > words.values
+            labels = torch.where(is_blank, BLANK, words.indices).tolist()
+            assert ours.tokens == [w for w, _ in groupby(labels) if w != BLANK]
+            total = sum(log_probs[i, label].item() for i, label in enumerate(labels))
+            assert ours.log_probability == pytest.approx(total, abs=1e-3)
+    assert lengths[0] < lengths[1] < lengths[2]
+
+
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
@@ -106,6 +132,7 @@ def test_starts_from_another_ctc_model_as_it_is() -> None:
 
 def test_decoding_as_text() -> None:
     assert str(Decoding()) == "repeats and blanks removed"
+    assert str(Decoding(bonus=0.5)) == "repeats and blanks removed, bonus 0.5"
 
 
 def test_learns_to_reverse() -> None:

@@ -32,8 +32,8 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"length_candidates": 2, "deduplicate": False, "refine_steps": 3, "length_penalty": 0.5},
     ),
-    "ctc": ({"upsample": 3}, {}),
-    "ctc_glat": ({"upsample": 3, "start": 0.4, "end": 0.2}, {}),
+    "ctc": ({"upsample": 3}, {"bonus": 0.5}),
+    "ctc_glat": ({"upsample": 3, "start": 0.4, "end": 0.2}, {"bonus": 0.5}),
     "dag": (
         {"vertices": 3, "start": 0.4, "end": 0.2},
         {"method": "lookahead", "length_penalty": 0.5},
@@ -77,6 +77,11 @@ def test_every_system_has_its_parts(name: str) -> None:
     assert model.device == torch.device("cpu")
     assert model.rows(module.Decoding()) >= 1
     assert bool(model.no_ncm) or model.translates
+    for option, values in model.choices(module.Decoding()).items():
+        assert len(values) > 2
+        assert all(build(module.Decoding, {option: value}) for value in values)
+        assert getattr(module.Decoding(), option) in values
+    assert bool(model.choices(module.Decoding())) or not model.chooses_decoding
 
 
 @pytest.mark.parametrize("name", OTHER)

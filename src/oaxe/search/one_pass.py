@@ -136,6 +136,7 @@ def predict(
     where: Tensor,
     *,
     may_be_blank: bool,
+    bonus: float = 0.0,
     everywhere: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The likeliest tokens at the positions ``where`` and their log-probabilities; 0 elsewhere.
@@ -144,10 +145,18 @@ def predict(
     the logits exists at any time, and the log-softmax never: log p = logit - logsumexp.
 
     Args:
+        bonus: a blank is chosen where its log-probability is above that of a word by this much.
         everywhere: compute all positions rather than ask the device which there are.
     """
     hidden = transformer.decode(inputs, mask, encoded)
-    return likeliest(transformer, hidden, where, may_be_blank=may_be_blank, everywhere=everywhere)
+    return likeliest(
+        transformer,
+        hidden,
+        where,
+        may_be_blank=may_be_blank,
+        bonus=bonus,
+        everywhere=everywhere,
+    )
 
 
 def likeliest(
@@ -156,6 +165,7 @@ def likeliest(
     where: Tensor,
     *,
     may_be_blank: bool,
+    bonus: float = 0.0,
     everywhere: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The same for the last hidden states ``(rows, length, dim)`` of the decoder."""
@@ -170,9 +180,12 @@ def likeliest(
     best, log_probs = [], []
     for part in torch.split(hidden, at_once):  # (positions, dim)
         logits = transformer.logits(part).float().index_fill_(1, never, float("-inf"))
+        total = logits.logsumexp(1)
+        if bonus:
+            logits[:, BLANK] -= bonus
         top, token = logits.max(1)
         best.append(token)
-        log_probs.append(top - logits.logsumexp(1))
+        log_probs.append(top - total + (bonus * (token == BLANK) if bonus else 0.0))
     found = torch.cat(best), torch.cat(log_probs)
     if rows is not None:
         return rows.put(found[0]).view_as(where), rows.put(found[1]).view_as(where)

@@ -4,7 +4,7 @@ As Libovický and Helcl (2018): the decoder reads every source token several tim
 has to be predicted; decoding collapses repeats and removes blanks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,8 @@ PAPER = Paper(
     "https://aclanthology.org/D18-1336",
     {"raw": {"wmt14-en-de": 17.7, "wmt14-de-en": 19.8}},
 )
-
-
 MOST_IMPOSSIBLE = 0.02  # of the targets
+BONUSES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # worth trying
 
 
 @dataclass(frozen=True)
@@ -41,14 +40,17 @@ class Options:
 
 @dataclass(frozen=True)
 class Decoding:
-    """The likeliest label of every position; there is nothing to choose."""
+    bonus: float = option(
+        0.0, "makes translations longer: a blank must be likelier than a word by this logarithm"
+    )
 
     def __str__(self) -> str:
-        return "repeats and blanks removed"
+        return "repeats and blanks removed" + f", bonus {self.bonus:g}" * (self.bonus != 0)
 
 
 class Model(System):
     no_ncm = "its output is the sum of many alignments, of which decoding sees one"
+    chooses_decoding = True
 
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
         super().__init__(architecture, options)
@@ -97,7 +99,11 @@ class Model(System):
         recorded = call is not compute
         if recorded:
             source = padded_source(source, self.max_length)
-        return hypotheses(*call(best_labels, self, source, everywhere=recorded), batch=len(source))
+        found = call(best_labels, self, source, bonus=decoding.bonus, everywhere=recorded)
+        return hypotheses(*found, batch=len(source))
+
+    def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
+        return {"bonus": BONUSES}
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
         """Not the positions of a decoder that counts words: here they count source subwords."""
@@ -133,13 +139,20 @@ def needed_positions(target: Tensor) -> Tensor:
     return real.sum(1) + equal.sum(1)
 
 
-def best_labels(model: Model, source: Tensor, *, everywhere: bool) -> Tensors:
+def best_labels(model: Model, source: Tensor, *, bonus: float, everywhere: bool) -> Tensors:
     """The likeliest label of each position, repeats collapsed, then blanks removed."""
     inputs = upsampled(source, model.options.upsample)
     mask = inputs != PAD
     encoded: Encoded = model.transformer.encode(source)
     tokens, log_probs = predict(
-        model.transformer, encoded, inputs, mask, mask, may_be_blank=True, everywhere=everywhere
+        model.transformer,
+        encoded,
+        inputs,
+        mask,
+        mask,
+        may_be_blank=True,
+        bonus=bonus,
+        everywhere=everywhere,
     )
     tokens, keep = compact(tokens, mask & differs_from_previous(tokens) & (tokens != BLANK))
     total, lengths = log_probs.sum(1), mask.sum(1)

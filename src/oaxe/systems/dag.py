@@ -15,7 +15,7 @@ words, by length (joint Viterbi of Shao et al., 2022).
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -44,6 +44,7 @@ PAPER = Paper(
         "raw": {"wmt14-en-de": 26.6, "wmt14-de-en": 30.7},
     },
 )
+LENGTH_PENALTIES = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0)  # worth trying
 MOST_RATIO = 2  # words of a translation, with EOS, for each token of its source
 
 Method = Literal["viterbi", "lookahead", "greedy"]
@@ -115,6 +116,7 @@ class Links(nn.Module):
 class Model(System):
     # It has no room: links are a matrix for each row, as large as the longest source makes it.
     no_ncm = "its output is the sum of many paths, of which decoding sees one"
+    chooses_decoding = True
 
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
         super().__init__(architecture, options)
@@ -199,6 +201,10 @@ class Model(System):
         """Of memory, a graph takes as much as this many hypotheses."""
         vertices: int = self.options.vertices
         return vertices
+
+    def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
+        by_length = decoding.method == "viterbi"
+        return {"length_penalty": LENGTH_PENALTIES} if by_length else {}
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
         """Not the positions of a decoder that counts words: here they count vertices."""
