@@ -41,6 +41,7 @@ def random_system(vocab_size: int, name: str = "cmlm") -> System:
         ("ctc", {}),
         ("dag", {"method": "greedy"}),
         ("dag", {"method": "lookahead"}),
+        ("dag", {"method": "beam"}),
     ],
 )
 @pytest.mark.parametrize("bf16", [False, True])

@@ -120,6 +120,7 @@ def decode(
         ("dag", {}, {}, {}),
         ("dag", {"vertices": 2}, {"max_length": 12}, {}),
         ("dag", {}, {}, {"method": "lookahead"}),
+        ("dag", {}, {}, {"method": "beam"}),
     ],
 )
 def test_padded_and_replayed_passes_give_the_same(

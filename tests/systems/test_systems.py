@@ -36,7 +36,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "ctc_glat": ({"upsample": 3, "start": 0.4, "end": 0.2}, {"bonus": 0.5}),
     "dag": (
         {"vertices": 3, "start": 0.4, "end": 0.2},
-        {"method": "lookahead", "length_penalty": 0.5},
+        {"method": "lookahead", "length_penalty": 0.5, "beam": 7, "top_words": 3},
     ),
     "language_model": ({"label_smoothing": 0.0}, {}),
     "transformer": (

@@ -16,6 +16,7 @@ from oaxe.model.length import LengthPredictor, likely_lengths
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis, forbidden
 from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
+from oaxe.search.top import largest, logsumexp
 from oaxe.text.symbols import BLANK, MASK, PAD
 
 LOGITS_AT_ONCE = 2**26  # 256 MiB in float32; the logits of a whole batch may need many times that
@@ -195,6 +196,26 @@ def likeliest(
     return zeros.masked_scatter(where, found[0]), zeros.float().masked_scatter(where, found[1])
 
 
+def likeliest_words(
+    transformer: Transformer, hidden: Tensor, where: Tensor, n: int
+) -> tuple[Tensor, Tensor]:
+    """The likeliest n words ``(rows, length, n)``, in order, and their log-probabilities.
+
+    As :func:`likeliest`, without blanks. They are computed at all positions.
+    """
+    vocab = transformer.output_weight.shape[0]
+    never = forbidden(hidden.device)
+    best, log_probs = [], []
+    for part in torch.split(hidden.flatten(0, 1), max(1, LOGITS_AT_ONCE // vocab)):
+        logits = transformer.logits(part).float().index_fill_(1, never, float("-inf"))
+        top, tokens = largest(logits, min(n, vocab - len(never)))
+        best.append(tokens)
+        log_probs.append(top - logsumexp(logits).unsqueeze(1))
+    there = where.unsqueeze(2)
+    tokens, found = (torch.cat(of).view(*where.shape, -1) for of in (best, log_probs))
+    return tokens * there, found.where(there, 0.0)
+
+
 def least_likely(log_probs: Tensor, mask: Tensor, number: Tensor) -> Tensor:
     """``(rows, length)`` bool: the ``number (rows,)`` real positions of lowest log-probability."""
     order = log_probs.masked_fill(~mask, 1.0).argsort(dim=1, stable=True)  # padding last
@@ -219,7 +240,8 @@ def hypotheses(
 
     Args:
         tokens: ``(rows, length)``, of which the first ``n_tokens (rows,)`` count.
-        scores, totals, lengths: ``(rows,)``: score, log-probability, positions of the decoder.
+        scores, totals, lengths: ``(rows,)``: score, log-probability, positions of the decoder. A
+            row with a score of -inf is none.
         batch: number of sentences.
     """
     columns = (column.tolist() for column in (tokens, n_tokens, scores, lengths, totals))
@@ -229,5 +251,10 @@ def hypotheses(
     ]
     k = len(rows) // batch
     return [
-        sorted(rows[b * k : (b + 1) * k], key=lambda h: h.score, reverse=True) for b in range(batch)
+        sorted(
+            (row for row in rows[b * k : (b + 1) * k] if row.score > float("-inf")),
+            key=lambda h: h.score,
+            reverse=True,
+        )
+        for b in range(batch)
     ]
