@@ -42,6 +42,7 @@ def random_system(vocab_size: int, name: str = "cmlm") -> System:
         ("dag", {"method": "greedy"}),
         ("dag", {"method": "lookahead"}),
         ("dag", {"method": "beam"}),
+        ("ctc", {"method": "beam", "bonus": 0.5}),
     ],
 )
 @pytest.mark.parametrize("bf16", [False, True])

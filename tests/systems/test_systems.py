@@ -18,6 +18,8 @@ from oaxe.systems import Example, Paper, Progress, System, built_in, find
 from oaxe.text.symbols import PAD
 from tests.models import micro, random_batch
 
+CTC_DECODING = {"method": "beam", "bonus": 0.5, "beam": 7, "top_words": 3}
+
 # Values that are not defaults, for each field of Options and of Decoding.
 OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "cmlm": (
@@ -32,8 +34,8 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"length_candidates": 2, "deduplicate": False, "refine_steps": 3, "length_penalty": 0.5},
     ),
-    "ctc": ({"upsample": 3}, {"bonus": 0.5}),
-    "ctc_glat": ({"upsample": 3, "start": 0.4, "end": 0.2}, {"bonus": 0.5}),
+    "ctc": ({"upsample": 3}, CTC_DECODING),
+    "ctc_glat": ({"upsample": 3, "start": 0.4, "end": 0.2}, CTC_DECODING),
     "dag": (
         {"vertices": 3, "start": 0.4, "end": 0.2},
         {"method": "lookahead", "length_penalty": 0.5, "beam": 7, "top_words": 3},

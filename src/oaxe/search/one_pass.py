@@ -137,7 +137,6 @@ def predict(
     where: Tensor,
     *,
     may_be_blank: bool,
-    bonus: float = 0.0,
     everywhere: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The likeliest tokens at the positions ``where`` and their log-probabilities; 0 elsewhere.
@@ -146,18 +145,10 @@ def predict(
     the logits exists at any time, and the log-softmax never: log p = logit - logsumexp.
 
     Args:
-        bonus: a blank is chosen where its log-probability is above that of a word by this much.
         everywhere: compute all positions rather than ask the device which there are.
     """
     hidden = transformer.decode(inputs, mask, encoded)
-    return likeliest(
-        transformer,
-        hidden,
-        where,
-        may_be_blank=may_be_blank,
-        bonus=bonus,
-        everywhere=everywhere,
-    )
+    return likeliest(transformer, hidden, where, may_be_blank=may_be_blank, everywhere=everywhere)
 
 
 def likeliest(
@@ -169,7 +160,10 @@ def likeliest(
     bonus: float = 0.0,
     everywhere: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The same for the last hidden states ``(rows, length, dim)`` of the decoder."""
+    """The same for the last hidden states ``(rows, length, dim)`` of the decoder.
+
+    A blank is chosen where its log-probability is above that of every word by the ``bonus``.
+    """
     rows = None
     if everywhere and transformer.capacity is not None:  # packed: all of those that are real
         rows = rows_of(where.flatten(), transformer.capacity)
@@ -197,23 +191,26 @@ def likeliest(
 
 
 def likeliest_words(
-    transformer: Transformer, hidden: Tensor, where: Tensor, n: int
-) -> tuple[Tensor, Tensor]:
-    """The likeliest n words ``(rows, length, n)``, in order, and their log-probabilities.
+    transformer: Transformer, hidden: Tensor, where: Tensor, n: int, *, may_be_blank: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each position the likeliest n words in order, their log-probabilities, that of a blank.
 
-    As :func:`likeliest`, without blanks. They are computed at all positions.
+    As :func:`likeliest`, ``(rows, length, n)`` and ``(rows, length)``; computed everywhere.
     """
-    vocab = transformer.output_weight.shape[0]
-    never = forbidden(hidden.device)
-    best, log_probs = [], []
+    vocab, symbols = transformer.output_weight.shape[0], forbidden(hidden.device)
+    never = forbidden(hidden.device, *([BLANK] if may_be_blank else []))
+    best, log_probs, blanks = [], [], []
     for part in torch.split(hidden.flatten(0, 1), max(1, LOGITS_AT_ONCE // vocab)):
         logits = transformer.logits(part).float().index_fill_(1, never, float("-inf"))
-        top, tokens = largest(logits, min(n, vocab - len(never)))
+        total = logsumexp(logits)
+        blanks.append(logits[:, BLANK] - total)
+        logits[:, BLANK] = float("-inf")
+        top, tokens = largest(logits, min(n, vocab - len(symbols)))
         best.append(tokens)
-        log_probs.append(top - logsumexp(logits).unsqueeze(1))
+        log_probs.append(top - total.unsqueeze(1))
     there = where.unsqueeze(2)
     tokens, found = (torch.cat(of).view(*where.shape, -1) for of in (best, log_probs))
-    return tokens * there, found.where(there, 0.0)
+    return tokens * there, found.where(there, 0.0), torch.cat(blanks).view_as(where)
 
 
 def least_likely(log_probs: Tensor, mask: Tensor, number: Tensor) -> Tensor:

@@ -251,7 +251,9 @@ def graph_of(model: Model, source: Tensor, *, n_words: int, everywhere: bool) ->
         )
         words, log_probs = (x.unsqueeze(2) for x in found)
     else:
-        words, log_probs = likeliest_words(model.transformer, hidden, says, n_words)
+        words, log_probs, _ = likeliest_words(
+            model.transformer, hidden, says, n_words, may_be_blank=False
+        )
     limit = MOST_RATIO * (source != PAD).sum(1, keepdim=True)
     steps = min(MOST_RATIO * source.shape[1], inputs.shape[1] - 1)
     last = mask.sum(1, keepdim=True) - 1
