@@ -445,7 +445,7 @@ def test_rejects_unusable_inputs(teacher: Path, source: Path, tmp_path: Path) ->
     wrong_valid = tmp_path / "one", tmp_path / "latin1"
     assert "latin1, line 1 is not UTF-8" in message(valid=wrong_valid)
     assert "xz has 60 lines" in message(valid=(source, tmp_path / "one"))
-    assert "is a cmlm, which has no beam search; distillation needs" in message(
+    assert "is a cmlm, which does not go word by word; distillation needs" in message(
         teacher=teacher.parent / "cmlm"
     )
     assert "length_penalty must be at least 0, got nan" in message(length_penalty=float("nan"))

@@ -41,6 +41,8 @@ def random_system(vocab_size: int, name: str = "cmlm") -> System:
         ("ctc", {}),
         ("dag", {"method": "greedy"}),
         ("dag", {"method": "lookahead"}),
+        ("dag", {"method": "beam"}),
+        ("ctc", {"method": "beam", "bonus": 0.5}),
     ],
 )
 @pytest.mark.parametrize("bf16", [False, True])

@@ -120,6 +120,8 @@ def decode(
         ("dag", {}, {}, {}),
         ("dag", {"vertices": 2}, {"max_length": 12}, {}),
         ("dag", {}, {}, {"method": "lookahead"}),
+        ("dag", {}, {}, {"method": "beam"}),
+        ("ctc", {}, {}, {"method": "beam", "bonus": 0.5}),
     ],
 )
 def test_padded_and_replayed_passes_give_the_same(

@@ -5,6 +5,7 @@ from itertools import groupby
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from oaxe.search.replay import compute
 from oaxe.systems import ctc
@@ -51,6 +52,69 @@ def test_decoding_collapses_repeats_then_removes_blanks() -> None:
     assert n_blanks > 3
 
 
+@torch.no_grad()
+def test_a_bonus_prefers_words_to_blanks() -> None:
+    """Probabilities stay those of the model."""
+    model = emphasise(micro("ctc", "pre"), BLANK)
+    source = random_batch(9, 3, 13, 6)
+    lengths = []
+    for bonus in (0.0, 1.5, 100.0):
+        found = model.translate(source, Decoding(bonus=bonus))
+        lengths.append(sum(len(ours.tokens) for (ours,) in found))
+        for row, (ours,) in zip(source, found, strict=True):
+            sentence = row[row != PAD]
+            inputs = sentence.repeat_interleave(2).unsqueeze(0)
+            logits = model.transformer.logits(
+                hidden_states(model.transformer, sentence.unsqueeze(0), inputs)
+            )[0]
+            logits[:, [s for s in range(7) if s != BLANK]] = -torch.inf
+            log_probs = logits.log_softmax(1)
+            words = log_probs.index_fill(1, torch.tensor(BLANK), -torch.inf).max(1)
+            is_blank = log_probs[:, BLANK] - bonus > words.values
+            labels = torch.where(is_blank, BLANK, words.indices).tolist()
+            assert ours.tokens == [w for w, _ in groupby(labels) if w != BLANK]
+            total = sum(log_probs[i, label].item() for i, label in enumerate(labels))
+            assert ours.log_probability == pytest.approx(total, abs=1e-3)
+    assert lengths[0] < lengths[1] < lengths[2]
+
+
+def test_padding_and_batch_mates_change_nothing_of_the_beam() -> None:
+    model, source = micro("ctc", "pre").double(), random_batch(9, 3, 13, 6, 1)
+    how = Decoding("beam", bonus=0.5)
+    for row, together in zip(source, model.translate(source, how), strict=True):
+        (alone,) = model.translate(row[row != PAD][None], how)
+        assert alone[0].tokens == together[0].tokens
+        assert alone[0].score == pytest.approx(together[0].score, rel=1e-5)
+        assert alone[0].length == together[0].length == 2 * (row != PAD).sum()
+
+
+def test_the_beam_finds_texts_of_a_higher_probability() -> None:
+    """That of all alignments, by PyTorch's own loss."""
+    model, source = micro("ctc", "pre"), random_batch(7, 3, 5)
+    how = Decoding("beam", beam=50, top_words=99)
+    for sentence, beam, labels in zip(
+        source, model.translate(source, how), model.translate(source, Decoding()), strict=True
+    ):
+        sentence = sentence[sentence != PAD]
+        inputs = sentence.repeat_interleave(2).unsqueeze(0)
+        with torch.no_grad():
+            hidden = hidden_states(model.transformer, sentence.unsqueeze(0), inputs)
+            logits = model.transformer.logits(hidden)[0]
+        logits[:, [s for s in range(7) if s != BLANK]] = -1e9
+        sizes = torch.tensor([len(logits)])
+
+        def log_probability(text: list[int], logits: Tensor = logits, n: Tensor = sizes) -> float:
+            words, length = torch.tensor([text]), torch.tensor([len(text)])
+            log_probs = logits.log_softmax(1).unsqueeze(1)
+            return -F.ctc_loss(log_probs, words, n, length, blank=BLANK, reduction="sum").item()
+
+        ours, theirs = log_probability(beam[0].tokens), log_probability(labels[0].tokens)
+        assert ours >= theirs - 1e-4
+        # Prefixes that were dropped take some of the probability with them.
+        assert beam[0].log_probability == pytest.approx(ours, abs=0.2)
+        assert beam[0].log_probability <= ours + 1e-3
+
+
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
@@ -65,7 +129,7 @@ def test_a_blank_keeps_equal_words_apart(
 ) -> None:
     predicted = torch.tensor([labels])
     fixed = predicted, torch.zeros(predicted.shape)
-    monkeypatch.setattr(ctc, "predict", lambda *_, **__: fixed)
+    monkeypatch.setattr(ctc, "likeliest", lambda *_, **__: fixed)
     model = micro("ctc", options={"upsample": 1})
     (found,) = model.translate(torch.full_like(predicted, EOS), Decoding(), compute)
     assert found[0].tokens == expected
@@ -106,6 +170,9 @@ def test_starts_from_another_ctc_model_as_it_is() -> None:
 
 def test_decoding_as_text() -> None:
     assert str(Decoding()) == "repeats and blanks removed"
+    assert str(Decoding(bonus=0.5)) == "repeats and blanks removed, bonus 0.5"
+    assert str(Decoding("beam", 0.5)) == "beam 20 over all alignments, bonus 0.5"
+    assert str(Decoding("beam", 0, 7, 3)) == "beam 7 over all alignments of 3 words a position"
 
 
 def test_learns_to_reverse() -> None:

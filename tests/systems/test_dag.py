@@ -10,7 +10,7 @@ from torch import Tensor
 
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.systems import Example
-from oaxe.systems.dag import Decoding, Graph, Links, Method, Model, graph_of, step_by_step
+from oaxe.systems.dag import Decoding, Links, Method, Model, graph_of
 from oaxe.text.symbols import BOS, EOS, MASK, PAD
 from oaxe.training.start import take_over
 from tests.models import hidden_states, micro, random_batch
@@ -19,7 +19,7 @@ from tests.search.test_one_pass import naive_pass
 from tests.systems.digits import exact_matches, learn
 from tests.systems.test_systems import progress_of, training_batch
 
-METHODS: tuple[Method, ...] = ("viterbi", "lookahead", "greedy")
+METHODS: tuple[Method, ...] = ("viterbi", "beam", "lookahead", "greedy")
 NOTHING = torch.tensor(0), torch.tensor(1)
 
 
@@ -190,6 +190,22 @@ def test_viterbi_finds_the_best_of_all_paths(penalty: float) -> None:
 
 
 @torch.no_grad()
+def test_the_beam_knows_the_likeliest_words_of_each_vertex() -> None:
+    model = dag(vertices=2)
+    sentence = random_batch(3)[0]
+    graph = graph_of(model, sentence[None], n_words=3, everywhere=False)
+    hidden = hidden_states(
+        model.transformer, sentence[None], torch.tensor([inputs_of(model, sentence)])
+    )
+    logits = model.transformer.logits(hidden)[0]
+    logits[:, :7] = -math.inf  # symbols
+    expected = logits.log_softmax(1).topk(3)
+    assert graph.words[0, 1:-1].equal(expected.indices[1:-1])
+    torch.testing.assert_close(graph.log_probs[0, 1:-1], expected.values[1:-1])
+    assert graph_of(model, sentence[None], n_words=99, everywhere=False).words.shape[2] == 30 - 7
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("method", ["lookahead", "greedy"])
 def test_step_by_step_equals_a_plain_loop(method: Method) -> None:
     model = dag()
@@ -218,20 +234,6 @@ def test_step_by_step_equals_a_plain_loop(method: Method) -> None:
     assert n_repeats > 0
 
 
-def test_step_by_step_weighs_words_by_what_follows() -> None:
-    """The likelier link leads to the less likely word."""
-    links = torch.full((1, 4, 4), -math.inf)
-    links[0, 0, 1:3] = torch.tensor([0.6, 0.4]).log()
-    links[0, 1, 3] = links[0, 2, 3] = 0.0
-    log_probs = torch.tensor([[0.0, 0.1, 0.9, 0.0]]).log().nan_to_num(neginf=0.0)
-    words, last = torch.tensor([[0, 8, 9, 0]]), torch.tensor([[3]])
-    graph = Graph(words, log_probs, links, last, limit=last)
-    for weight, word, probability in ((0.0, 8, 0.06), (1.0, 9, 0.36)):
-        tokens, n_tokens, _, total, _ = step_by_step(graph, weight, 1.0)
-        assert tokens[0, : int(n_tokens)].tolist() == [word]
-        assert total.exp().item() == pytest.approx(probability)
-
-
 def test_no_path_has_a_higher_probability_than_that_of_viterbi() -> None:
     model, source = dag(), random_batch(9, 3, 13, 6)
 
@@ -239,9 +241,11 @@ def test_no_path_has_a_higher_probability_than_that_of_viterbi() -> None:
         found = model.translate(source, Decoding(method, 0.0))
         return [h[0].log_probability for h in found]
 
-    best, ahead, greedy = map(totals, METHODS)
+    best, text, ahead, greedy = map(totals, METHODS)
     assert all(a >= max(b, c) - 1e-4 for a, b, c in zip(best, ahead, greedy, strict=True))
     assert best != pytest.approx(ahead)
+    assert all(a >= b - 1e-4 for a, b in zip(text, best, strict=True))  # the sum of many paths
+    assert text != pytest.approx(best)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -249,7 +253,7 @@ def test_padding_and_batch_mates_change_no_translation(method: Method) -> None:
     model, source = dag().double(), random_batch(9, 3, 13, 6, 1)
 
     def found(batch: Tensor) -> list[Hypothesis]:
-        return [one for (one,) in model.translate(batch, Decoding(method))]
+        return [found[0] for found in model.translate(batch, Decoding(method))]
 
     for row, together in zip(source, found(source), strict=True):
         (alone,) = found(row[row != PAD][None])
@@ -259,9 +263,12 @@ def test_padding_and_batch_mates_change_no_translation(method: Method) -> None:
 
 def test_the_first_and_the_last_vertex_say_no_words() -> None:
     model = dag(vertices=2)
-    graph = graph_of(model, random_batch(3, 1), everywhere=True)
-    assert graph.last.tolist() == [[5], [1]]
-    assert (graph.words > 0).tolist() == [[False, *[True] * 4, False], [False] * 6]
+    for n_words in (1, 2):
+        graph = graph_of(model, random_batch(3, 1), n_words=n_words, everywhere=True)
+        assert graph.last.tolist() == [[5], [1]]
+        for n in range(n_words):
+            there = [[False, *[True] * 4, False], [False] * 6]
+            assert (graph.words[:, :, n] > 0).tolist() == there
     for method in METHODS:
         (found,) = model.translate(random_batch(1), Decoding(method))
         assert (found[0].tokens, found[0].length) == ([], 1)
@@ -301,6 +308,9 @@ def test_starts_from_another_graph_as_it_is() -> None:
         (Decoding(length_penalty=0.8), "joint Viterbi, length penalty 0.8"),
         (Decoding("lookahead", 0.8), "lookahead, repeats removed"),
         (Decoding("greedy"), "greedy, repeats removed"),
+        (Decoding("beam"), "beam 20 over all paths"),
+        (Decoding("beam", 1.0, 9, 3), "beam 9 over all paths of 3 words a vertex"),
+        (Decoding("beam", 0.8), "beam 20 over all paths, length penalty 0.8"),
     ],
 )
 def test_decoding_as_text(decoding: Decoding, text: str) -> None:

@@ -18,6 +18,8 @@ from oaxe.systems import Example, Paper, Progress, System, built_in, find
 from oaxe.text.symbols import PAD
 from tests.models import micro, random_batch
 
+CTC_DECODING = {"method": "beam", "bonus": 0.5, "beam": 7, "top_words": 3}
+
 # Values that are not defaults, for each field of Options and of Decoding.
 OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "cmlm": (
@@ -32,11 +34,11 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"length_candidates": 2, "deduplicate": False, "refine_steps": 3, "length_penalty": 0.5},
     ),
-    "ctc": ({"upsample": 3}, {}),
-    "ctc_glat": ({"upsample": 3, "start": 0.4, "end": 0.2}, {}),
+    "ctc": ({"upsample": 3}, CTC_DECODING),
+    "ctc_glat": ({"upsample": 3, "start": 0.4, "end": 0.2}, CTC_DECODING),
     "dag": (
         {"vertices": 3, "start": 0.4, "end": 0.2},
-        {"method": "lookahead", "length_penalty": 0.5},
+        {"method": "lookahead", "length_penalty": 0.5, "beam": 7, "top_words": 3},
     ),
     "language_model": ({"label_smoothing": 0.0}, {}),
     "transformer": (
@@ -77,6 +79,11 @@ def test_every_system_has_its_parts(name: str) -> None:
     assert model.device == torch.device("cpu")
     assert model.rows(module.Decoding()) >= 1
     assert bool(model.no_ncm) or model.translates
+    for option, values in model.choices(module.Decoding()).items():
+        assert len(values) > 2
+        assert all(build(module.Decoding, {option: value}) for value in values)
+        assert getattr(module.Decoding(), option) in values
+    assert bool(model.choices(module.Decoding())) or not model.chooses_decoding
 
 
 @pytest.mark.parametrize("name", OTHER)

@@ -90,7 +90,9 @@ class Decoding:
     beam: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Beam width, for autoregressive models; 1 is greedy search. " + SAVED
+            min=1,
+            help="Beam width, for autoregressive models, where 1 is greedy search, and for "
+            "method=beam of others. " + SAVED,
         ),
     ] = None
     length_penalty: Annotated[

@@ -183,9 +183,9 @@ def training_source(data: Path) -> Path:
 
 def load_teacher(name: str, device: str | None, systems: Collection[str]) -> Translator:
     translator = load_translator(name, device, systems)
-    if "beam" not in translator.decoding:
+    if not translator.system.refills:
         raise UserError(
-            f"the teacher {name} is a {translator.system.name}, which has no beam search; "
+            f"the teacher {name} is a {translator.system.name}, which does not go word by word; "
             "distillation needs an autoregressive teacher: train one with model.system: transformer"
         )
     return translator

@@ -11,6 +11,7 @@ from oaxe.support.config import option
 from oaxe.text.symbols import BLANK, BOS, EOS, LENGTH, MASK, PAD, UNK
 
 MOST_LENGTH_PENALTY = 10.0  # with more, scores are too small to be told apart
+LENGTH_PENALTIES = (0.5, 1.0, 1.5, 2.0, 3.0)  # worth trying
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from oaxe.model.length import LengthPredictor, likely_lengths
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis, forbidden
 from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
+from oaxe.search.top import largest, logsumexp
 from oaxe.text.symbols import BLANK, MASK, PAD
 
 LOGITS_AT_ONCE = 2**26  # 256 MiB in float32; the logits of a whole batch may need many times that
@@ -156,9 +157,13 @@ def likeliest(
     where: Tensor,
     *,
     may_be_blank: bool,
+    bonus: float = 0.0,
     everywhere: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The same for the last hidden states ``(rows, length, dim)`` of the decoder."""
+    """The same for the last hidden states ``(rows, length, dim)`` of the decoder.
+
+    A blank is chosen where its log-probability is above that of every word by the ``bonus``.
+    """
     rows = None
     if everywhere and transformer.capacity is not None:  # packed: all of those that are real
         rows = rows_of(where.flatten(), transformer.capacity)
@@ -170,9 +175,12 @@ def likeliest(
     best, log_probs = [], []
     for part in torch.split(hidden, at_once):  # (positions, dim)
         logits = transformer.logits(part).float().index_fill_(1, never, float("-inf"))
+        total = logits.logsumexp(1)
+        if bonus:
+            logits[:, BLANK] -= bonus
         top, token = logits.max(1)
         best.append(token)
-        log_probs.append(top - logits.logsumexp(1))
+        log_probs.append(top - total + (bonus * (token == BLANK) if bonus else 0.0))
     found = torch.cat(best), torch.cat(log_probs)
     if rows is not None:
         return rows.put(found[0]).view_as(where), rows.put(found[1]).view_as(where)
@@ -180,6 +188,29 @@ def likeliest(
         return found[0].view_as(where) * where, found[1].view_as(where).where(where, 0.0)
     zeros = torch.zeros_like(where, dtype=torch.int64)
     return zeros.masked_scatter(where, found[0]), zeros.float().masked_scatter(where, found[1])
+
+
+def likeliest_words(
+    transformer: Transformer, hidden: Tensor, where: Tensor, n: int, *, may_be_blank: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each position the likeliest n words in order, their log-probabilities, that of a blank.
+
+    As :func:`likeliest`, ``(rows, length, n)`` and ``(rows, length)``; computed everywhere.
+    """
+    vocab, symbols = transformer.output_weight.shape[0], forbidden(hidden.device)
+    never = forbidden(hidden.device, *([BLANK] if may_be_blank else []))
+    best, log_probs, blanks = [], [], []
+    for part in torch.split(hidden.flatten(0, 1), max(1, LOGITS_AT_ONCE // vocab)):
+        logits = transformer.logits(part).float().index_fill_(1, never, float("-inf"))
+        total = logsumexp(logits)
+        blanks.append(logits[:, BLANK] - total)
+        logits[:, BLANK] = float("-inf")
+        top, tokens = largest(logits, min(n, vocab - len(symbols)))
+        best.append(tokens)
+        log_probs.append(top - total.unsqueeze(1))
+    there = where.unsqueeze(2)
+    tokens, found = (torch.cat(of).view(*where.shape, -1) for of in (best, log_probs))
+    return tokens * there, found.where(there, 0.0), torch.cat(blanks).view_as(where)
 
 
 def least_likely(log_probs: Tensor, mask: Tensor, number: Tensor) -> Tensor:
@@ -206,7 +237,8 @@ def hypotheses(
 
     Args:
         tokens: ``(rows, length)``, of which the first ``n_tokens (rows,)`` count.
-        scores, totals, lengths: ``(rows,)``: score, log-probability, positions of the decoder.
+        scores, totals, lengths: ``(rows,)``: score, log-probability, positions of the decoder. A
+            row with a score of -inf is none.
         batch: number of sentences.
     """
     columns = (column.tolist() for column in (tokens, n_tokens, scores, lengths, totals))
@@ -216,5 +248,10 @@ def hypotheses(
     ]
     k = len(rows) // batch
     return [
-        sorted(rows[b * k : (b + 1) * k], key=lambda h: h.score, reverse=True) for b in range(batch)
+        sorted(
+            (row for row in rows[b * k : (b + 1) * k] if row.score > float("-inf")),
+            key=lambda h: h.score,
+            reverse=True,
+        )
+        for b in range(batch)
     ]

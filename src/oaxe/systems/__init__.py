@@ -17,7 +17,7 @@ knows which one it is.
 
 import pkgutil
 import sys
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from oaxe.model.masking import IGNORED
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Transformer, initialise
-from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.hypothesis import LENGTH_PENALTIES, Hypothesis
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError, did_you_mean
@@ -108,6 +108,7 @@ class System(nn.Module):
     recordable: ClassVar[bool] = True  # a training step can be a CUDA graph
     refills: ClassVar[bool] = False  # translate takes any number of sentences, and batch_tokens
     no_ncm: ClassVar[str] = ""  # why NCM is not defined, if it is not
+    chooses_decoding: ClassVar[bool] = False  # see choices
 
     def __init__(self, architecture: Mapping[str, Any], options: Any) -> None:
         super().__init__()
@@ -163,6 +164,15 @@ class System(nn.Module):
     def rows(self, decoding: Any) -> int:
         """How many hypotheses of a sentence are decoded side by side, for the size of batches."""
         return 1
+
+    def choices(self, decoding: Any) -> Mapping[str, Sequence[float]]:
+        """Values of its options that are worth trying; by default of ``length_penalty``.
+
+        The trainer chooses one option after the other by BLEU on validation text, in this order, if
+        ``validation.choose_decoding`` says so, and else if the system ``chooses_decoding``.
+        """
+        ranks_by_length = hasattr(decoding, "length_penalty")
+        return {"length_penalty": LENGTH_PENALTIES} if ranks_by_length else {}
 
     def weights_from(self, other: "System") -> dict[str, Tensor]:
         """The weights of another model that it may start from.

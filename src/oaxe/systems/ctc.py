@@ -1,12 +1,13 @@
 """CTC: more positions than words, with blanks; the loss sums over all monotone alignments.
 
 As Libovický and Helcl (2018): the decoder reads every source token several times, so that no length
-has to be predicted; decoding collapses repeats and removes blanks.
+has to be predicted. Decoding takes the likeliest label of each position, collapses repeats and
+removes blanks. Or, by beam search, it looks for the text that is likeliest over all alignments.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,8 +16,15 @@ from oaxe.losses import linear_ctc_loss
 from oaxe.model.masking import IGNORED, upsampled
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
+from oaxe.search.ctc_beam import Positions, ctc_prefix_beam
 from oaxe.search.hypothesis import Hypothesis
-from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, predict
+from oaxe.search.one_pass import (
+    compact,
+    differs_from_previous,
+    hypotheses,
+    likeliest,
+    likeliest_words,
+)
 from oaxe.search.replay import Call, Tensors, compute, padded_source
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, System, section
@@ -29,9 +37,8 @@ PAPER = Paper(
     "https://aclanthology.org/D18-1336",
     {"raw": {"wmt14-en-de": 17.7, "wmt14-de-en": 19.8}},
 )
-
-
 MOST_IMPOSSIBLE = 0.02  # of the targets
+BONUSES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # worth trying
 
 
 @dataclass(frozen=True)
@@ -41,14 +48,23 @@ class Options:
 
 @dataclass(frozen=True)
 class Decoding:
-    """The likeliest label of every position; there is nothing to choose."""
+    method: Literal["greedy", "beam"] = option(
+        "greedy", "the likeliest label of each position; beam: the text of all its alignments"
+    )
+    bonus: float = option(0.0, "log-probability added to words, over blanks: longer translations")
+    beam: int = option(20, "prefixes that method beam follows", at_least=1)
+    top_words: int = option(10, "words of a position that method beam looks at", at_least=1)
 
     def __str__(self) -> str:
-        return "repeats and blanks removed"
+        words = f" of {self.top_words} words a position" * (self.top_words != 10)
+        beam = f"beam {self.beam} over all alignments{words}"
+        how = beam if self.method == "beam" else "repeats and blanks removed"
+        return how + f", bonus {self.bonus:g}" * (self.bonus != 0)
 
 
 class Model(System):
     no_ncm = "its output is the sum of many alignments, of which decoding sees one"
+    chooses_decoding = True
 
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
         super().__init__(architecture, options)
@@ -97,7 +113,11 @@ class Model(System):
         recorded = call is not compute
         if recorded:
             source = padded_source(source, self.max_length)
-        return hypotheses(*call(best_labels, self, source, everywhere=recorded), batch=len(source))
+        found = call(search, self, source, decoding=decoding, everywhere=recorded)
+        return hypotheses(*found, batch=len(source))
+
+    def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
+        return {"bonus": BONUSES}
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
         """Not the positions of a decoder that counts words: here they count source subwords."""
@@ -133,14 +153,29 @@ def needed_positions(target: Tensor) -> Tensor:
     return real.sum(1) + equal.sum(1)
 
 
-def best_labels(model: Model, source: Tensor, *, everywhere: bool) -> Tensors:
-    """The likeliest label of each position, repeats collapsed, then blanks removed."""
+def search(model: Model, source: Tensor, *, decoding: Decoding, everywhere: bool) -> Tensors:
+    """See :func:`hypotheses`."""
     inputs = upsampled(source, model.options.upsample)
     mask = inputs != PAD
-    encoded: Encoded = model.transformer.encode(source)
-    tokens, log_probs = predict(
-        model.transformer, encoded, inputs, mask, mask, may_be_blank=True, everywhere=everywhere
+    hidden = model.transformer.decode(inputs, mask, model.transformer.encode(source))
+    if decoding.method == "beam":
+        n_words = decoding.top_words
+        found = likeliest_words(model.transformer, hidden, mask, n_words, may_be_blank=True)
+        positions = Positions(*found, mask)
+        return ctc_prefix_beam(positions, beam=decoding.beam, bonus=decoding.bonus)
+    labels, log_probs = likeliest(
+        model.transformer,
+        hidden,
+        mask,
+        may_be_blank=True,
+        bonus=decoding.bonus,
+        everywhere=everywhere,
     )
+    return collapsed(labels, log_probs, mask)
+
+
+def collapsed(tokens: Tensor, log_probs: Tensor, mask: Tensor) -> Tensors:
+    """Repeats collapsed, then blanks removed: see :func:`hypotheses`."""
     tokens, keep = compact(tokens, mask & differs_from_previous(tokens) & (tokens != BLANK))
     total, lengths = log_probs.sum(1), mask.sum(1)
     return tokens, keep.sum(1), total / lengths, total, lengths

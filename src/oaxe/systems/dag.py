@@ -11,13 +11,14 @@ is revealed to the second pass, at random vertices of that path.
 
 After the one pass of the network, decoding looks for a path: step by step to the likeliest vertex
 (greedy), to that of the likeliest vertex and word (lookahead), or the best of all paths and their
-words, by length (joint Viterbi of Shao et al., 2022).
+words, by length (joint Viterbi of Shao et al., 2022). Or, by beam search, it looks for the text
+that all paths together say with the highest probability.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -28,8 +29,10 @@ from oaxe.losses.arguments import at_least_float32
 from oaxe.model.masking import IGNORED, causal_inputs, drawn
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
+from oaxe.search.graph import Graph, step_by_step, viterbi
+from oaxe.search.graph_beam import prefix_beam
 from oaxe.search.hypothesis import Hypothesis, length_penalty
-from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, likeliest
+from oaxe.search.one_pass import hypotheses, likeliest, likeliest_words
 from oaxe.search.replay import Call, Tensors, compute, padded_source
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, System
@@ -44,9 +47,10 @@ PAPER = Paper(
         "raw": {"wmt14-en-de": 26.6, "wmt14-de-en": 30.7},
     },
 )
+LENGTH_PENALTIES = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0)  # worth trying
 MOST_RATIO = 2  # words of a translation, with EOS, for each token of its source
 
-Method = Literal["viterbi", "lookahead", "greedy"]
+Method = Literal["viterbi", "beam", "lookahead", "greedy"]
 
 
 @dataclass(frozen=True)
@@ -63,13 +67,17 @@ class Options:
 @dataclass(frozen=True)
 class Decoding:
     method: Method = option(
-        "viterbi", "the best path, or step by step to the likeliest vertex (and word: lookahead)"
+        "viterbi", "the best path; beam: the best text; or step by step to the likeliest vertex"
     )
     length_penalty: float = length_penalty()
+    beam: int = option(20, "prefixes that method beam follows", at_least=1)
+    top_words: int = option(5, "words of a vertex that method beam looks at", at_least=1)
 
     def __str__(self) -> str:
         penalty = f", length penalty {self.length_penalty:g}" * (self.length_penalty != 1)
+        words = f" of {self.top_words} words a vertex" * (self.top_words != 5)
         return {
+            "beam": f"beam {self.beam} over all paths{words}{penalty}",
             "viterbi": f"joint Viterbi{penalty}",
             "lookahead": "lookahead, repeats removed",
             "greedy": "greedy, repeats removed",
@@ -115,6 +123,7 @@ class Links(nn.Module):
 class Model(System):
     # It has no room: links are a matrix for each row, as large as the longest source makes it.
     no_ncm = "its output is the sum of many paths, of which decoding sees one"
+    chooses_decoding = True
 
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
         super().__init__(architecture, options)
@@ -187,19 +196,17 @@ class Model(System):
         recorded = call is not compute
         if recorded:
             source = padded_source(source, self.max_length)
-        found = call(
-            PATHS[decoding.method],
-            self,
-            source,
-            length_penalty=decoding.length_penalty,
-            everywhere=recorded,
-        )
+        found = call(search, self, source, decoding=decoding, everywhere=recorded)
         return hypotheses(*found, batch=len(source))
 
     def rows(self, decoding: Decoding) -> int:
         """Of memory, a graph takes as much as this many hypotheses."""
         vertices: int = self.options.vertices
         return vertices
+
+    def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
+        by_length = decoding.method in ("viterbi", "beam")
+        return {"length_penalty": LENGTH_PENALTIES} if by_length else {}
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
         """Not the positions of a decoder that counts words: here they count vertices."""
@@ -234,88 +241,33 @@ def shown(inputs: Tensor, path: Tensor, target: Tensor, revealed: Tensor) -> Ten
     return F.pad(inputs, (0, 1)).scatter(1, where, target)[:, :nowhere]
 
 
-class Graph(NamedTuple):
-    """What decoding looks for a path in."""
-
-    words: Tensor  # (batch, vertices): the likeliest of each vertex
-    log_probs: Tensor  # (batch, vertices): theirs; 0 for the first and the last, and for padding
-    links: Tensor  # (batch, vertices, vertices)
-    last: Tensor  # (batch, 1): the last vertex
-    limit: Tensor  # (batch, 1): the most words, with EOS
-
-
-def graph_of(model: Model, source: Tensor, everywhere: bool) -> Graph:
+def graph_of(model: Model, source: Tensor, *, n_words: int, everywhere: bool) -> Graph:
+    """``n_words`` are known of each vertex. Everywhere: see :func:`likeliest`."""
     inputs = graph_inputs(source, model.options.vertices)
-    mask = inputs != PAD
+    mask, says = inputs != PAD, inputs == MASK
     hidden = model.transformer.decode(inputs, mask, model.transformer.encode(source))
-    words, log_probs = likeliest(
-        model.transformer, hidden, inputs == MASK, may_be_blank=False, everywhere=everywhere
-    )
+    if n_words == 1:
+        found = likeliest(
+            model.transformer, hidden, says, may_be_blank=False, everywhere=everywhere
+        )
+        words, log_probs = (x.unsqueeze(2) for x in found)
+    else:
+        words, log_probs, _ = likeliest_words(
+            model.transformer, hidden, says, n_words, may_be_blank=False
+        )
     limit = MOST_RATIO * (source != PAD).sum(1, keepdim=True)
-    return Graph(words, log_probs, model.links(hidden, mask), mask.sum(1, keepdim=True) - 1, limit)
+    steps = min(MOST_RATIO * source.shape[1], inputs.shape[1] - 1)
+    last = mask.sum(1, keepdim=True) - 1
+    return Graph(words, log_probs, model.links(hidden, mask), last, limit, steps)
 
 
-def viterbi(model: Model, source: Tensor, *, length_penalty: float, everywhere: bool) -> Tensors:
-    """The path of the highest score: log-probability of links and words over a power of length.
-
-    Its best beginnings of n words end at each vertex; for each n, one more link ends the path.
-    """
-    graph = graph_of(model, source, everywhere)
-    n_steps = min(MOST_RATIO * source.shape[1], graph.words.shape[1] - 1)
-    vertex = torch.arange(graph.words.shape[1], device=source.device)
-    best = torch.where(vertex == 0, 0.0, -torch.inf).expand_as(graph.log_probs)
-    origins, ends = [], []
-    for _ in range(n_steps):
-        arrived, origin = (best.unsqueeze(2) + graph.links).max(1)
-        origins.append(origin)
-        ends.append(arrived.gather(1, graph.last))
-        best = arrived + graph.log_probs
-    totals = torch.cat(ends, 1)  # (batch, steps)
-    steps = torch.arange(1, n_steps + 1, device=source.device)
-    scores = (totals / steps**length_penalty).masked_fill(steps > graph.limit, -torch.inf)
-    score, chosen = scores.max(1, keepdim=True)
-    vertices, state = [], graph.last
-    for step in range(n_steps - 1, -1, -1):
-        state = torch.where(step <= chosen, origins[step].gather(1, state), state)
-        vertices.append(state)
-    tokens = graph.words.gather(1, torch.cat(vertices[::-1], 1))[:, 1:]  # the first is vertex 0
-    total = totals.gather(1, chosen).squeeze(1)
-    n_words = chosen.squeeze(1)
-    return tokens, n_words, score.squeeze(1), total, n_words + 1
-
-
-def lookahead(model: Model, source: Tensor, *, length_penalty: float, everywhere: bool) -> Tensors:
-    return step_by_step(graph_of(model, source, everywhere), 1.0, length_penalty)
-
-
-def greedy(model: Model, source: Tensor, *, length_penalty: float, everywhere: bool) -> Tensors:
-    return step_by_step(graph_of(model, source, everywhere), 0.0, length_penalty)
-
-
-def step_by_step(graph: Graph, weight: float, length_penalty: float) -> Tensors:
-    """The path to the vertex of the likeliest link and, by its weight, word; repeats removed."""
-    words, log_probs, links, last, _ = graph
-    following = (links + weight * log_probs.unsqueeze(1)).argmax(2)
-    vertex = torch.zeros_like(last)
-    total = log_probs.new_zeros(last.shape)
-    path = []
-    for _ in range(words.shape[1] - 1):
-        arrived, after = vertex == last, following.gather(1, vertex)
-        after = torch.where(arrived, vertex, after)
-        link = links.flatten(1).gather(1, vertex * words.shape[1] + after)
-        total = total + torch.where(arrived, 0.0, link + log_probs.gather(1, after))
-        path.append(after)
-        vertex = after
-    vertices = torch.cat(path, 1)
-    said = vertices != last
-    tokens = words.gather(1, vertices)
-    length, total = said.sum(1) + 1, total.squeeze(1)
-    tokens, keep = compact(tokens, said & differs_from_previous(tokens))
-    return tokens, keep.sum(1), total / length**length_penalty, total, length
-
-
-PATHS: dict[Method, Callable[..., Tensors]] = {
-    "viterbi": viterbi,
-    "lookahead": lookahead,
-    "greedy": greedy,
-}
+def search(model: Model, source: Tensor, *, decoding: Decoding, everywhere: bool) -> Tensors:
+    """See :func:`hypotheses`."""
+    n_words = decoding.top_words if decoding.method == "beam" else 1
+    graph = graph_of(model, source, n_words=n_words, everywhere=everywhere)
+    penalty = decoding.length_penalty
+    if decoding.method == "beam":
+        return prefix_beam(graph, beam=decoding.beam, length_penalty=penalty)
+    if decoding.method == "viterbi":
+        return viterbi(graph, penalty)
+    return step_by_step(graph, float(decoding.method == "lookahead"), penalty)

@@ -7,7 +7,7 @@ RUN/metrics.jsonl      one record a line; also as TensorBoard files in RUN/tenso
 RUN/checkpoints/       the two newest states, to resume from
 RUN/best/              weights of the best checkpoints by validation BLEU
 RUN/model/             the finished translator: `oaxe translate --model RUN`
-RUN/result.json        why it stopped, the BLEU of the best and of their average
+RUN/result.json        why it stopped, the BLEU of the best, of their average, and how they decode
 RUN/.lock              locked while a process trains here
 """
 
@@ -51,13 +51,13 @@ from oaxe.training.settings import (
 )
 from oaxe.training.start import Start, start_from
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED, Trainer, is_packed
-from oaxe.training.validation import Validation, metric_of
+from oaxe.training.validation import Validation, choose_decoding, metric_of
 
 # Settings that may change when a run is continued: they do not change what an update does.
 MAY_CHANGE = {
     "run", "train.steps", "train.epochs", "train.minutes", "train.cuda_graphs", "train.recompute",
     "train.log_every", "train.save_every", "validation.keep", "validation.average",
-    "validation.patience",
+    "validation.choose_decoding", "validation.patience",
 }  # fmt: skip
 
 
@@ -112,6 +112,7 @@ def _train(settings: Settings, parts: Parts, ranks: Ranks, console: Console) -> 
     if ranks.is_first and position.step == step_before:
         console.print("there is nothing left to train", highlight=False)
     result |= _finish(settings, trainer)
+    result |= _choose(settings, trainer, translator, console)
     if ranks.is_first:
         translator.save_pretrained(folder / "model")
         write_whole(folder / "result.json", json.dumps(result, indent=2) + "\n")
@@ -257,6 +258,26 @@ def _finish(settings: Settings, trainer: Trainer) -> dict[str, Any]:
             return result | {metric: averaged, "model": f"average of the {len(groups)} best"}
     trainer.system.load_state_dict(groups[0])
     return result
+
+
+def _choose(
+    settings: Settings, trainer: Trainer, translator: Translator, console: Console
+) -> dict[str, Any]:
+    """Choose how the finished model decodes, if that is wanted; all ranks find the same."""
+    wanted = settings.validation.choose_decoding
+    if not (trainer.system.chooses_decoding if wanted is None else wanted):
+        return {}
+    tried = choose_decoding(translator, trainer.validation)
+    if not tried:
+        return {}
+    best = tried[0]["bleu"]
+    if trainer.ranks.is_first:
+        console.print(
+            f"decoding, the best of {len(tried)} on validation: {translator.decoding_with()}; "
+            f"{in_one_line({'bleu': best})}, length ratio {tried[0]['length_ratio']:.3f}",
+            highlight=False,
+        )
+    return {"bleu": best, "decoding": translator.decoding, "decodings": tried}
 
 
 def _settled(settings: Settings, system: System, ranks: Ranks) -> Settings:

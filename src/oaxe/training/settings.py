@@ -74,6 +74,9 @@ class ValidationSettings:
     max_sentences: int = option(0, "validate on the first N sentences only; 0: all of them")
     keep: int = option(5, "best checkpoints by BLEU that are kept", at_least=1)
     average: int = option(5, "best checkpoints averaged into the final model", at_least=1)
+    choose_decoding: bool | None = option(
+        None, "at the end, try options of decoding and keep the best; null: for ctc, ctc_glat, dag"
+    )
     patience: int = option(0, "stop after N validations without a better BLEU; 0: never")
 
 

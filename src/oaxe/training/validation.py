@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,6 +83,11 @@ def metric_of(translator: Translator) -> tuple[str, Callable[[Validation], float
 
 
 def bleu(translator: Translator, validation: Validation) -> float:
+    return float(scores(translator, validation)["score"])
+
+
+def scores(translator: Translator, validation: Validation) -> dict[str, Any]:
+    """See :func:`corpus_bleu`."""
     corpus, settings, ranks = validation.corpus, validation.settings, validation.ranks
     sources = corpus.sources_text[: validation.n_sentences]
     with warnings.catch_warnings():
@@ -92,8 +98,35 @@ def bleu(translator: Translator, validation: Validation) -> float:
             bf16=settings.train.precision == "bf16",
         )
     references = corpus.targets_text[: validation.n_sentences]
-    score = corpus_bleu(ranks.collect(mine), [references], translator.languages[1])["score"]
-    return float(score)
+    return corpus_bleu(ranks.collect(mine), [references], translator.languages[1])
+
+
+def choose_decoding(translator: Translator, validation: Validation) -> list[dict[str, float]]:
+    """Let the translator decode as is best by BLEU; returns all that was tried, best first.
+
+    The values that :meth:`System.choices` has of an option are tried with the best of the options
+    before it. What the translator had before is only given up for something better.
+    """
+    choices = translator.system.choices(translator.decoding_with())
+
+    def tried(**options: float) -> dict[str, float]:
+        translator.change_decoding(**options)
+        found = scores(translator, validation)
+        return {
+            **{name: float(translator.decoding[name]) for name in choices},
+            "bleu": found["score"],
+            "length_ratio": found["output_length"] / max(found["reference_length"], 1),
+        }
+
+    records = [tried()] if choices else []
+    for name, values in choices.items():
+        best = max(records, key=lambda record: record["bleu"])
+        before = {option: best[option] for option in choices}
+        records += [tried(**before | {name: v}) for v in values if v != before[name]]
+    records.sort(key=lambda record: -record["bleu"])
+    if records:
+        translator.change_decoding(**{name: records[0][name] for name in choices})
+    return records
 
 
 def mean_log_probability(lm: Translator, validation: Validation) -> float:
