@@ -21,6 +21,12 @@ from oaxe.losses.fused import (
     linear_xe_loss,
 )
 from oaxe.losses.modules import AXELoss, CTCLoss, DAGLoss, OaXELoss, XELoss
+from oaxe.losses.ngrams import (
+    ctc_ngram_loss,
+    dag_ngram_loss,
+    linear_ctc_ngram_loss,
+    linear_dag_ngram_loss,
+)
 from oaxe.losses.oaxe import Order, best_order, oaxe_loss
 from oaxe.losses.xe import xe_loss
 
@@ -39,14 +45,18 @@ __all__ = [
     "check_costs",
     "ctc_best_path",
     "ctc_loss",
+    "ctc_ngram_loss",
     "dag_best_path",
     "dag_loss",
+    "dag_ngram_loss",
     "linear_assignment",
     "linear_axe_loss",
     "linear_ctc_best_path",
     "linear_ctc_loss",
+    "linear_ctc_ngram_loss",
     "linear_dag_best_path",
     "linear_dag_loss",
+    "linear_dag_ngram_loss",
     "linear_logsumexp",
     "linear_oaxe_loss",
     "linear_xe_loss",
