@@ -114,7 +114,7 @@ def test_check_reports_all_configurations(tmp_path: Path) -> None:
     ("page", "runs"),
     [
         ("README.md", 3),
-        ("docs/training.md", 3),
+        ("docs/training.md", 5),
         ("docs/distillation.md", 6),
         ("docs/evaluation.md", 1),
     ],
