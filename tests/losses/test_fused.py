@@ -62,6 +62,7 @@ PAIRS: list[tuple[Loss, Loss, dict[str, Any]]] = [
     (linear_dag, dag, {"zero_infinity": True}),
     (oaxe.linear_ctc_ngram_loss, oaxe.ctc_ngram_loss, {"blank": BLANK}),
     (linear_dag_ngrams, dag_ngrams, {"n": 2}),
+    (oaxe.linear_coco_loss, oaxe.coco_loss, {"blank": BLANK}),
 ]
 
 
