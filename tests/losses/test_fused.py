@@ -38,6 +38,14 @@ def linear_dag(hidden: Tensor, embedding: Tensor, target: Tensor, **options: Any
     return oaxe.linear_dag_loss(hidden, embedding, links_between(hidden), target, **options)
 
 
+def dag_ngrams(logits: Tensor, target: Tensor, **options: Any) -> Tensor:
+    return oaxe.dag_ngram_loss(logits, links_between(logits), target, **options)
+
+
+def linear_dag_ngrams(hidden: Tensor, embedding: Tensor, target: Tensor, **options: Any) -> Tensor:
+    return oaxe.linear_dag_ngram_loss(hidden, embedding, links_between(hidden), target, **options)
+
+
 PAIRS: list[tuple[Loss, Loss, dict[str, Any]]] = [
     (oaxe.linear_xe_loss, oaxe.xe_loss, {}),
     (oaxe.linear_xe_loss, oaxe.xe_loss, {"label_smoothing": 0.1}),
@@ -52,6 +60,9 @@ PAIRS: list[tuple[Loss, Loss, dict[str, Any]]] = [
     (oaxe.linear_axe_loss, oaxe.axe_loss, {"blank": BLANK, "delta": 2.0}),
     (oaxe.linear_ctc_loss, oaxe.ctc_loss, {"blank": BLANK}),
     (linear_dag, dag, {"zero_infinity": True}),
+    (oaxe.linear_ctc_ngram_loss, oaxe.ctc_ngram_loss, {"blank": BLANK}),
+    (linear_dag_ngrams, dag_ngrams, {"n": 2}),
+    (oaxe.linear_coco_loss, oaxe.coco_loss, {"blank": BLANK}),
 ]
 
 
@@ -149,7 +160,11 @@ def test_certain_words_are_not_truncated(reduction: Any) -> None:
 
 @pytest.mark.parametrize(
     ("ours", "plain"),
-    [(oaxe.linear_axe_loss, oaxe.axe_loss), (oaxe.linear_ctc_loss, oaxe.ctc_loss)],
+    [
+        (oaxe.linear_axe_loss, oaxe.axe_loss),
+        (oaxe.linear_ctc_loss, oaxe.ctc_loss),
+        (oaxe.linear_ctc_ngram_loss, oaxe.ctc_ngram_loss),
+    ],
 )
 def test_with_a_mask_of_predictions(ours: Loss, plain: Loss) -> None:
     inputs, target = example(torch.float64)
@@ -270,6 +285,8 @@ class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
             "oaxe::linear_logsumexp": linear_softmax._logsumexp,
             "oaxe::linear_logsumexp_backward": linear_softmax._logsumexp_backward,
             "oaxe::linear_cross_entropy": linear_softmax._cross_entropy,
+            "oaxe::linear_overlap": linear_softmax._overlap,
+            "oaxe::linear_overlap_backward": linear_softmax._overlap_backward,
         }
         self.entered: set[str] = set()
 

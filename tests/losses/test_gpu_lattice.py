@@ -117,9 +117,12 @@ def linear_example(dtype: torch.dtype) -> Inputs:
     )  # fmt: skip
 
 
-def links_of(scores: Tensor) -> Tensor:
+def links_of(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """To later vertices; to those of the mask, they add up to 1."""
     vertex = torch.arange(scores.shape[1], device=scores.device)
-    return scores.masked_fill(vertex <= vertex.unsqueeze(1), -1e4).log_softmax(-1)
+    wrong = vertex <= vertex.unsqueeze(1)
+    wrong = wrong if mask is None else wrong | ~mask.unsqueeze(1)
+    return scores.masked_fill(wrong, -1e4).log_softmax(-1)
 
 
 def linear_losses(
@@ -128,6 +131,17 @@ def linear_losses(
     options: Any = {"logit_mask": mask, "zero_infinity": True, "reduction": "sum"}
     graph = oaxe.linear_dag_loss(hidden, embedding, links_of(scores), target, **options)
     return graph + oaxe.linear_ctc_loss(hidden, embedding, target, blank=BLANK, **options)
+
+
+def linear_objectives(
+    hidden: Tensor, embedding: Tensor, scores: Tensor, target: Tensor, mask: Tensor
+) -> Tensor:
+    options: Any = {"logit_mask": mask, "reduction": "sum"}
+    links = links_of(scores, mask)
+    graph = oaxe.linear_dag_ngram_loss(hidden, embedding, links, target, **options)
+    options |= {"blank": BLANK, "capacity": mask.numel() - 1}
+    ctc = oaxe.linear_ctc_ngram_loss(hidden, embedding, target, **options)
+    return graph + ctc + oaxe.linear_coco_loss(hidden, embedding, target, **options)
 
 
 def plain_losses(
@@ -139,15 +153,30 @@ def plain_losses(
     return graph + oaxe.ctc_loss(logits, target, blank=BLANK, **options)
 
 
+def plain_objectives(
+    hidden: Tensor, embedding: Tensor, scores: Tensor, target: Tensor, mask: Tensor
+) -> Tensor:
+    options: Any = {"logit_mask": mask, "reduction": "sum"}
+    logits, links = F.linear(hidden, embedding), links_of(scores, mask)
+    graph = oaxe.dag_ngram_loss(logits, links, target, **options)
+    ctc = oaxe.ctc_ngram_loss(logits, target, blank=BLANK, **options)
+    return graph + ctc + oaxe.coco_loss(logits, target, blank=BLANK, **options)
+
+
+@pytest.mark.parametrize(
+    ("linear", "plain"), [(linear_losses, plain_losses), (linear_objectives, plain_objectives)]
+)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_losses_no_further_off_than_plain_ones(dtype: torch.dtype) -> None:
+def test_losses_no_further_off_than_plain_ones(
+    dtype: torch.dtype, linear: Callable[..., Tensor], plain: Callable[..., Tensor]
+) -> None:
     *inputs, target, mask = linear_example(dtype)
     exact = [x.detach().double().requires_grad_() for x in inputs]
-    value = plain_losses(*exact, target, mask)  # type: ignore[call-arg]
+    value = plain(*exact, target, mask)
     right = [value, *torch.autograd.grad(value, exact)]
     errors = []
-    for loss in (linear_losses, plain_losses):
-        found = loss(*inputs, target, mask)  # type: ignore[call-arg]
+    for loss in (linear, plain):
+        found = loss(*inputs, target, mask)
         results = [found, *torch.autograd.grad(found, inputs)]
         errors.append(
             [
@@ -167,6 +196,7 @@ def test_nothing_waits_for_the_device() -> None:
 
     def work() -> tuple[Tensor, ...]:
         loss = linear_losses(*given) + plain_losses(*given)
+        loss = loss + linear_objectives(*given) + plain_objectives(*given)
         gradients = torch.autograd.grad(loss, [hidden, embedding, scores])
         labels = oaxe.ctc_best_path(logits, target, blank=BLANK, logit_mask=mask)
         vertices = oaxe.dag_best_path(logits, links, target, logit_mask=mask)
@@ -189,7 +219,7 @@ def test_recorded_and_replayed_with_other_inputs() -> None:
 
     def work(inputs: Inputs) -> list[Tensor]:
         hidden, embedding, scores, target, mask = inputs
-        loss = linear_losses(*inputs)
+        loss = linear_losses(*inputs) + linear_objectives(*inputs)
         logits = F.linear(hidden, embedding).detach()
         return [
             loss,
@@ -215,10 +245,11 @@ def test_recorded_and_replayed_with_other_inputs() -> None:
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
-def test_compiled_without_a_graph_break() -> None:
+@pytest.mark.parametrize("losses", [linear_losses, linear_objectives])
+def test_compiled_without_a_graph_break(losses: Callable[..., Tensor]) -> None:
     given = linear_example(torch.float32)
     torch.compiler.reset()
-    compiled, expected = torch.compile(linear_losses, fullgraph=True)(*given), linear_losses(*given)
+    compiled, expected = torch.compile(losses, fullgraph=True)(*given), losses(*given)
     torch.testing.assert_close(compiled, expected)
     torch.testing.assert_close(
         torch.autograd.grad(compiled, given[:3]),

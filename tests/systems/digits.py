@@ -53,3 +53,15 @@ def exact_matches(model: System, decoding: Any) -> float:
     source, _, expected = digit_strings(200)
     found = [hypotheses[0].tokens for hypotheses in model.translate(source, decoding)]
     return sum(a == b for a, b in zip(found, expected, strict=True)) / len(expected)
+
+
+def check_fine_tuning(model: System, decoding: Any) -> None:
+    """Expected n-grams go on from what likelihood has learned, and get better at their own."""
+    layers, end = len(model.transformer.decoder), Progress(*torch.ones(2, dtype=torch.float64))
+    example = model.example(*digit_strings(100)[:2])
+    losses = []
+    for steps in (0, 40):
+        tuned = learn(model.name, steps=steps, layers=layers, start=model, objective="ngrams")
+        losses.append(tuned(example, end)[0].item())
+    assert 0 < losses[1] < 0.9 * losses[0]
+    assert exact_matches(tuned, decoding) > 0.9

@@ -2,6 +2,7 @@
 
 import math
 from itertools import groupby, product
+from typing import Any
 
 import pytest
 import torch
@@ -13,13 +14,13 @@ from oaxe.systems.ctc_glat import Decoding, Model
 from oaxe.text.symbols import BLANK, EOS, PAD
 from tests.models import emphasise, hidden_states, micro, random_batch
 from tests.runs import same
-from tests.systems.digits import exact_matches, learn
+from tests.systems.digits import check_fine_tuning, exact_matches, learn
 from tests.systems.test_systems import progress_of, training_batch
 
 NOTHING = torch.tensor(0), torch.tensor(1)
 
 
-def glancing(**options: float) -> Model:
+def glancing(**options: Any) -> Model:
     """In training mode, without dropout."""
     model = emphasise(micro("ctc_glat", options=options, dropout=0.0), BLANK)
     assert isinstance(model, Model)
@@ -131,6 +132,14 @@ def test_takes_the_whole_of_a_ctc_model_and_its_advice() -> None:
     assert "raise ctc_glat.upsample" in model.advice({"impossible": 0.03}, from_scratch=True)
 
 
+def test_advice_on_objectives_that_need_a_start() -> None:
+    model = glancing(objective="ngrams")
+    assert "ctc_glat.objective ngrams is for" in model.advice({}, from_scratch=True)
+    assert not model.advice({}, from_scratch=False)
+    assert not glancing().advice({}, from_scratch=True)
+
+
 def test_learns_to_reverse() -> None:
     model = learn("ctc_glat", steps=450, layers=2)
     assert exact_matches(model, Decoding()) > 0.9
+    check_fine_tuning(model, Decoding())

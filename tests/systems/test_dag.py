@@ -16,7 +16,7 @@ from oaxe.training.start import take_over
 from tests.models import hidden_states, micro, random_batch
 from tests.runs import same
 from tests.search.test_one_pass import naive_pass
-from tests.systems.digits import exact_matches, learn
+from tests.systems.digits import check_fine_tuning, exact_matches, learn
 from tests.systems.test_systems import progress_of, training_batch
 
 METHODS: tuple[Method, ...] = ("viterbi", "beam", "lookahead", "greedy")
@@ -296,6 +296,13 @@ def test_starts_from_another_system_but_for_positions_and_links(system: str) -> 
         assert weight.equal((before if new else theirs)[name]), name
 
 
+def test_advice_on_objectives_that_need_a_start() -> None:
+    model = dag(objective="ngrams")
+    assert "dag.objective ngrams is for fine-tuning" in model.advice({}, from_scratch=True)
+    assert not model.advice({}, from_scratch=False)
+    assert not dag().advice({}, from_scratch=True)
+
+
 def test_starts_from_another_graph_as_it_is() -> None:
     model, other = dag(), dag()
     assert same(model.weights_from(other), other.state_dict())
@@ -322,3 +329,4 @@ def test_learns_to_reverse() -> None:
     assert exact_matches(model, Decoding()) > 0.95
     # A digit twice in a row is one that step by step is removed.
     assert exact_matches(model, Decoding("lookahead")) > 0.6
+    check_fine_tuning(model, Decoding())

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from oaxe.support.config import build as build_options
 from oaxe.systems import Example, Progress, System, build, built_in, find
 from oaxe.text.batches import Room
 from oaxe.text.symbols import EOS, PAD
@@ -36,10 +37,23 @@ def step(
     return loss, statistics, [*found]
 
 
-def new(name: str, **changes: Any) -> System:
+def new(name: str, options: dict[str, Any] | None = None, **changes: Any) -> System:
     architecture = {"vocab_size": 40, **SIZE, "max_length": 20, "dropout": 0.0, **changes}
     torch.manual_seed(3)
-    return build(name, architecture, find(name).Options()).double()
+    return build(name, architecture, build_options(find(name).Options, options or {})).double()
+
+
+OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("ctc", {"objective": "ngrams"}),
+    ("ctc_glat", {"objective": "ngrams"}),
+    ("ctc", {"objective": "coco"}),
+    ("ctc_glat", {"objective": {"name": "coco", "rest": "blanks"}}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_options_that_change_what_is_learned(name: str, options: dict[str, Any]) -> None:
+    check_the_same(new(name, options, norm="pre"))
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -51,6 +65,10 @@ def test_the_same_loss_statistics_and_gradients(name: str, positions: str, norm:
     system = new(name, norm=norm, positions=positions)
     if system.room(1, 1, 1) is None:
         pytest.skip("it needs padding")
+    check_the_same(system)
+
+
+def check_the_same(system: System) -> None:
     system.train(not hasattr(system.options, "start"))  # glancing reveals words at random
     torch.manual_seed(5)
     source, target = batch(len(LENGTHS))

@@ -34,10 +34,13 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"length_candidates": 2, "deduplicate": False, "refine_steps": 3, "length_penalty": 0.5},
     ),
-    "ctc": ({"upsample": 3}, CTC_DECODING),
-    "ctc_glat": ({"upsample": 3, "start": 0.4, "end": 0.2}, CTC_DECODING),
+    "ctc": ({"upsample": 3, "objective": {"name": "ngrams", "n": 1}}, CTC_DECODING),
+    "ctc_glat": (
+        {"upsample": 3, "objective": {"name": "ngrams", "n": 1}, "start": 0.4, "end": 0.2},
+        CTC_DECODING,
+    ),
     "dag": (
-        {"vertices": 3, "start": 0.4, "end": 0.2},
+        {"vertices": 3, "start": 0.4, "end": 0.2, "objective": {"name": "ngrams", "n": 3}},
         {"method": "lookahead", "length_penalty": 0.5, "beam": 7, "top_words": 3},
     ),
     "language_model": ({"label_smoothing": 0.0}, {}),
@@ -115,11 +118,29 @@ def test_a_description_builds_the_same_model(name: str) -> None:
     again.load_state_dict(model.state_dict())
 
 
+# Options that change what is learned.
+LEARNING: list[tuple[str, dict[str, Any]]] = [
+    ("ctc", {"objective": "ngrams"}),
+    ("ctc_glat", {"objective": "ngrams"}),
+    ("ctc", {"objective": "coco"}),
+    ("dag", {"objective": "ngrams"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), LEARNING)
+def test_training_step_of_options(name: str, options: dict[str, Any]) -> None:
+    check_training_step(micro(name, "pre", options=options, dropout=0.0))
+
+
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("name", built_in())
 def test_training_step(name: str, norm: str) -> None:
+    check_training_step(micro(name, norm, dropout=0.0))
+
+
+def check_training_step(model: System) -> None:
     """Statistics are sums and numbers; every weight that takes part has a gradient."""
-    model = micro(name, norm, dropout=0.0).train()
+    model.train()
     source, target = training_batch(12, 6, 9)
     example = model.example(source, target)
     assert example.length.tolist() == (target != PAD).sum(1).tolist()
@@ -136,10 +157,10 @@ def test_training_step(name: str, norm: str) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("name", OTHER)
-def test_padding_and_batch_mates_change_no_loss(name: str) -> None:
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in OTHER), *LEARNING])
+def test_padding_and_batch_mates_change_no_loss(name: str, options: dict[str, Any]) -> None:
     """The loss of a batch is the sum of those of its sentences: a mean of means would show."""
-    model = micro(name, options={"inputs": "unobserved"} if name == "cmlm" else {})
+    model = micro(name, options={"inputs": "unobserved"} if name == "cmlm" else options)
     source, target = training_batch(12, 6, 9, 4)
     whole, _ = model(model.example(source, target), progress_of(model))
     parts = []

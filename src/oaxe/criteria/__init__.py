@@ -1,7 +1,8 @@
 """Losses that train a one-pass model with one position for each target word.
 
 A criterion is a frozen dataclass: its fields are options of the YAML, calling it computes the loss
-from hidden states. A new one is a file here and its name in CRITERIA.
+from hidden states. A new one is a file here and its name in CRITERIA. What systems with more
+positions than words are trained for is in :mod:`oaxe.criteria.lattices`.
 """
 
 from typing import Any, ClassVar, Protocol

@@ -8,6 +8,7 @@ from oaxe.losses.assignment import (
     linear_assignment,
 )
 from oaxe.losses.axe import axe_loss
+from oaxe.losses.coco import coco_loss, linear_coco_loss
 from oaxe.losses.ctc import ctc_best_path, ctc_loss
 from oaxe.losses.dag import dag_best_path, dag_loss
 from oaxe.losses.fused import (
@@ -21,6 +22,12 @@ from oaxe.losses.fused import (
     linear_xe_loss,
 )
 from oaxe.losses.modules import AXELoss, CTCLoss, DAGLoss, OaXELoss, XELoss
+from oaxe.losses.ngrams import (
+    ctc_ngram_loss,
+    dag_ngram_loss,
+    linear_ctc_ngram_loss,
+    linear_dag_ngram_loss,
+)
 from oaxe.losses.oaxe import Order, best_order, oaxe_loss
 from oaxe.losses.xe import xe_loss
 
@@ -37,16 +44,22 @@ __all__ = [
     "axe_loss",
     "best_order",
     "check_costs",
+    "coco_loss",
     "ctc_best_path",
     "ctc_loss",
+    "ctc_ngram_loss",
     "dag_best_path",
     "dag_loss",
+    "dag_ngram_loss",
     "linear_assignment",
     "linear_axe_loss",
+    "linear_coco_loss",
     "linear_ctc_best_path",
     "linear_ctc_loss",
+    "linear_ctc_ngram_loss",
     "linear_dag_best_path",
     "linear_dag_loss",
+    "linear_dag_ngram_loss",
     "linear_logsumexp",
     "linear_oaxe_loss",
     "linear_xe_loss",

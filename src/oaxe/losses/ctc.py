@@ -170,6 +170,22 @@ def _first(emissions: Tensor, logit_mask: Tensor | None) -> tuple[Tensor, Tensor
     return emissions.contiguous(), n_predictions, order
 
 
+def ctc_expected_words(emissions: Tensor, logit_mask: Tensor | None = None) -> Tensor:
+    """``(batch, words)``: how often each word is expected once repeats and blanks are removed.
+
+    The arguments are those of :func:`ctc_expected_bigrams`. Differentiable.
+
+    Example:
+        >>> emissions = torch.tensor([[[0.5, 0.5], [0.5, 0.5]]]).log()
+        >>> ctc_expected_words(emissions)  # said alone, or twice and merged
+        tensor([[0.7500]])
+    """
+    emissions, n_predictions, _ = _first(emissions, logit_mask)
+    real = leading(n_predictions, emissions.shape[1]).unsqueeze(2)
+    said = torch.where(real, emissions[:, :, :-1].exp(), 0)
+    return said.sum(1) - (said[:, 1:] * said[:, :-1]).sum(1)
+
+
 def ctc_expected_bigrams(
     emissions: Tensor, words: Tensor, logit_mask: Tensor | None = None
 ) -> Tensor:

@@ -191,7 +191,7 @@ def dag_arrivals(links: Tensor, logit_mask: Tensor | None = None) -> Tensor:
         >>> dag_arrivals(links)
         tensor([[1.0000, 0.5000, 1.0000]])
     """
-    moves = _moves(links, logit_mask)
+    moves = dag_moves(links, logit_mask)
     first = torch.arange(moves.shape[1], device=moves.device) == 0
     found = arrivals(first.to(moves.dtype).expand(len(moves), -1), moves)
     return found if logit_mask is None else found * logit_mask
@@ -220,10 +220,10 @@ def dag_expected_ngrams(
         tensor([[0.5000]])
     """
     visits = dag_arrivals(links, logit_mask)
-    return expected_ngrams(visits, _moves(links, logit_mask), emissions.exp(), n)
+    return expected_ngrams(visits, dag_moves(links, logit_mask), emissions.exp(), n)
 
 
-def _moves(links: Tensor, logit_mask: Tensor | None) -> Tensor:
+def dag_moves(links: Tensor, logit_mask: Tensor | None) -> Tensor:
     """Probabilities of going from vertex to vertex, 0 where there is no way."""
     moves = at_least_float32(links).exp()
     if logit_mask is not None:

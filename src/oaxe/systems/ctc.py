@@ -3,6 +3,10 @@
 As Libovický and Helcl (2018): the decoder reads every source token several times, so that no length
 has to be predicted. Decoding takes the likeliest label of each position, collapses repeats and
 removes blanks. Or, by beam search, it looks for the text that is likeliest over all alignments.
+
+A trained model can be fine-tuned for the n-grams that it has in common with the target (NMLA, Shao
+et al., 2022), see :mod:`oaxe.losses.ngrams`, or for its words in any order (CoCO), see
+:mod:`oaxe.losses.coco`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from oaxe.losses import linear_ctc_loss
+from oaxe.criteria.lattices import CTC_OBJECTIVES
 from oaxe.model.masking import IGNORED, upsampled
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
@@ -26,7 +30,7 @@ from oaxe.search.one_pass import (
     likeliest_words,
 )
 from oaxe.search.replay import Call, Tensors, compute, padded_source
-from oaxe.support.config import option
+from oaxe.support.config import Choice, choice, option
 from oaxe.systems import Example, Paper, Progress, System, section
 from oaxe.text.batches import Room
 from oaxe.text.symbols import BLANK, PAD
@@ -44,6 +48,7 @@ BONUSES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # worth trying
 @dataclass(frozen=True)
 class Options:
     upsample: int = option(2, "positions of the decoder for each source subword", at_least=1)
+    objective: Choice = choice(CTC_OBJECTIVES, "likelihood", "what is learned")
 
 
 @dataclass(frozen=True)
@@ -87,14 +92,12 @@ class Model(System):
     ) -> tuple[Tensor, Statistics]:
         """The loss of a decoder that reads ``inputs``."""
         hidden = self.transformer.decode(inputs, example.mask, encoded)
-        loss = linear_ctc_loss(
+        loss = self.options.objective.options(
             hidden,
             self.transformer.output_weight,
             example.target,
-            blank=BLANK,
-            logit_mask=example.mask,
-            reduction="sum",
-            capacity=self.transformer.capacity,
+            example.mask,
+            self.transformer.capacity,
         )
         impossible = (needed_positions(example.target) > example.mask.sum(1)).sum()
         statistics = {
@@ -104,7 +107,10 @@ class Model(System):
         return loss, statistics
 
     def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
-        return advice_on_length(means, f"{section(self.name)}.upsample")
+        options = section(self.name)
+        if advice := advice_on_start(means, from_scratch, self.options.objective, options):
+            return advice
+        return advice_on_length(means, f"{options}.upsample")
 
     @torch.no_grad()
     def translate(
@@ -129,6 +135,18 @@ def but_target_positions(other: System) -> dict[str, Tensor]:
     positions = (".target_positions.", ".target_from_end.")
     weights = other.state_dict()
     return {name: w for name, w in weights.items() if not any(p in name for p in positions)}
+
+
+def advice_on_start(
+    means: Mapping[str, float], from_scratch: bool, objective: Choice, section: str
+) -> str:
+    """For objectives that are not for random weights."""
+    if means or not from_scratch or not objective.options.fine_tunes:
+        return ""
+    return (
+        f"{section}.objective {objective.name} is for fine-tuning, and learns next to nothing from "
+        "random weights: begin with those of a run with the objective likelihood (train.init_from)"
+    )
 
 
 def advice_on_length(means: Mapping[str, float], option: str) -> str:

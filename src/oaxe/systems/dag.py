@@ -7,7 +7,9 @@ that say the target, and there is no length to predict.
 
 It learns with glancing. Every update decodes twice. The first pass, without gradient, has a
 likeliest path for the target; a share of the number of its words that their vertices would not say
-is revealed to the second pass, at random vertices of that path.
+is revealed to the second pass, at random vertices of that path. A trained model can be fine-tuned
+for the n-grams that it has in common with the target (FA-DAT, Shao et al., 2023), see
+:mod:`oaxe.losses.ngrams`.
 
 After the one pass of the network, decoding looks for a path: step by step to the likeliest vertex
 (greedy), to that of the likeliest vertex and word (lookahead), or the best of all paths and their
@@ -24,7 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oaxe.losses import linear_dag_best_path, linear_dag_loss
+from oaxe.criteria.lattices import DAG_OBJECTIVES
+from oaxe.losses import linear_dag_best_path
 from oaxe.losses.arguments import at_least_float32
 from oaxe.model.masking import IGNORED, causal_inputs, drawn
 from oaxe.model.statistics import Statistics
@@ -34,9 +37,9 @@ from oaxe.search.graph_beam import prefix_beam
 from oaxe.search.hypothesis import Hypothesis, length_penalty
 from oaxe.search.one_pass import hypotheses, likeliest, likeliest_words
 from oaxe.search.replay import Call, Tensors, compute, padded_source
-from oaxe.support.config import option
+from oaxe.support.config import Choice, choice, option
 from oaxe.systems import Example, Paper, Progress, System
-from oaxe.systems.ctc import advice_on_length, but_target_positions
+from oaxe.systems.ctc import advice_on_length, advice_on_start, but_target_positions
 from oaxe.text.symbols import BOS, EOS, MASK, PAD
 
 PAPER = Paper(
@@ -58,6 +61,7 @@ class Options:
     vertices: int = option(4, "vertices of the graph for each source subword", at_least=2)
     start: float = option(0.5, "revealed words for each wrong one, at the start", at_most=1)
     end: float = option(0.1, "the same at the end of training; linear in between", at_most=1)
+    objective: Choice = choice(DAG_OBJECTIVES, "likelihood", "what is learned")
 
     @property
     def needs_end(self) -> bool:
@@ -144,15 +148,13 @@ class Model(System):
             share = self.options.start + (self.options.end - self.options.start) * progress.share
             inputs, statistics = self.glance(example, encoded, share)
         hidden = self.transformer.decode(inputs, example.mask, encoded)
-        loss = linear_dag_loss(
+        loss = self.options.objective.options(
             hidden,
             self.transformer.output_weight,
             self.links(hidden, example.mask),
             example.target,
-            logit_mask=example.mask,
-            zero_infinity=True,
-            reduction="sum",
-            capacity=self.transformer.capacity,
+            example.mask,
+            self.transformer.capacity,
         )
         impossible = ((example.target != IGNORED).sum(1) > example.mask.sum(1)).sum()
         statistics |= {
@@ -187,6 +189,8 @@ class Model(System):
         return shown(example.inputs, path, example.target, revealed), seen
 
     def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
+        if advice := advice_on_start(means, from_scratch, self.options.objective, "dag"):
+            return advice
         return advice_on_length(means, "dag.vertices")
 
     @torch.no_grad()
