@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from oaxe.decoding.translator import Translator
     from oaxe.losses import (
         AXELoss,
+        BagOfNgramsLoss,
         CTCLoss,
         DAGLoss,
         NotFiniteError,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         annealed_weight,
         assignment_backend,
         axe_loss,
+        bag_of_ngrams_loss,
         best_order,
         check_costs,
         ctc_best_path,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         dag_loss,
         linear_assignment,
         linear_axe_loss,
+        linear_bag_of_ngrams_loss,
         linear_ctc_best_path,
         linear_ctc_loss,
         linear_dag_best_path,
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AXELoss",
+    "BagOfNgramsLoss",
     "CTCLoss",
     "DAGLoss",
     "NotFiniteError",
@@ -53,6 +57,7 @@ __all__ = [
     "annealed_weight",
     "assignment_backend",
     "axe_loss",
+    "bag_of_ngrams_loss",
     "best_order",
     "check_costs",
     "ctc_best_path",
@@ -61,6 +66,7 @@ __all__ = [
     "dag_loss",
     "linear_assignment",
     "linear_axe_loss",
+    "linear_bag_of_ngrams_loss",
     "linear_ctc_best_path",
     "linear_ctc_loss",
     "linear_dag_best_path",

@@ -209,3 +209,8 @@ def test_learns_to_reverse_by_xe_then_oaxe() -> None:
     then_oaxe = learn("cmlm", steps=50, start=xe, loss="oaxe", label_smoothing=0.0)
     for model in (xe, then_oaxe):
         assert exact_matches(model, Decoding(length_candidates=1, deduplicate=False)) > 0.95
+
+
+def test_learns_to_reverse_by_bags_of_ngrams() -> None:
+    model = learn("cmlm", steps=200, loss="bag_of_ngrams", label_smoothing=0.0)
+    assert exact_matches(model, Decoding(length_candidates=1, deduplicate=False)) > 0.9

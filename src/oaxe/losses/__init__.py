@@ -8,10 +8,12 @@ from oaxe.losses.assignment import (
     linear_assignment,
 )
 from oaxe.losses.axe import axe_loss
+from oaxe.losses.bag_of_ngrams import bag_of_ngrams_loss
 from oaxe.losses.ctc import ctc_best_path, ctc_loss
 from oaxe.losses.dag import dag_best_path, dag_loss
 from oaxe.losses.fused import (
     linear_axe_loss,
+    linear_bag_of_ngrams_loss,
     linear_ctc_best_path,
     linear_ctc_loss,
     linear_dag_best_path,
@@ -20,12 +22,13 @@ from oaxe.losses.fused import (
     linear_oaxe_loss,
     linear_xe_loss,
 )
-from oaxe.losses.modules import AXELoss, CTCLoss, DAGLoss, OaXELoss, XELoss
+from oaxe.losses.modules import AXELoss, BagOfNgramsLoss, CTCLoss, DAGLoss, OaXELoss, XELoss
 from oaxe.losses.oaxe import Order, best_order, oaxe_loss
 from oaxe.losses.xe import xe_loss
 
 __all__ = [
     "AXELoss",
+    "BagOfNgramsLoss",
     "CTCLoss",
     "DAGLoss",
     "NotFiniteError",
@@ -35,6 +38,7 @@ __all__ = [
     "annealed_weight",
     "assignment_backend",
     "axe_loss",
+    "bag_of_ngrams_loss",
     "best_order",
     "check_costs",
     "ctc_best_path",
@@ -43,6 +47,7 @@ __all__ = [
     "dag_loss",
     "linear_assignment",
     "linear_axe_loss",
+    "linear_bag_of_ngrams_loss",
     "linear_ctc_best_path",
     "linear_ctc_loss",
     "linear_dag_best_path",

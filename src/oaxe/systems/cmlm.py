@@ -1,4 +1,4 @@
-"""CMLM: the conditional masked language model, decoded in one pass; trained with XE, AXE or OaXE.
+"""CMLM: the conditional masked language model, decoded in one pass, with a loss of your choice.
 
 The model of Mask-Predict. It predicts the length of the target, then all words; the loss is one of
 :data:`oaxe.criteria.CRITERIA`. With OaXE it is the system of the paper that this project is about.
