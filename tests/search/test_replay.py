@@ -109,7 +109,8 @@ def decode(
         ("cmlm", {}, {"positions": "both"}, {}),
         ("cmlm", {"loss": "axe"}, {}, {}),  # which removes blanks
         ("cmlm", {}, {}, {"refine_steps": 3}),
-        ("cmlm", {}, {}, {"deduplicate": False}),
+        ("cmlm", {}, {}, {"repeats": "keep"}),
+        ("cmlm", {}, {}, {"repeats": "forbid"}),
         ("cmlm", {}, {}, {"length_candidates": 1}),
         ("cmlm", {}, {}, {"length_candidates": 60}),
         ("cmlm", {}, {}, {"length_penalty": 2.0}),
@@ -161,7 +162,7 @@ def test_other_options_and_precisions_are_recorded_anew(
     for _ in range(2):
         decode(model, source, replays, lengths=lengths)
     assert len(emulated) == 2  # read, write
-    decode(model, source, replays, lengths=lengths, deduplicate=False)
+    decode(model, source, replays, lengths=lengths, repeats="keep")
     assert len(emulated) == 3
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
     decode(model, source, replays, lengths=lengths)

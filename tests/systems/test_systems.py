@@ -30,7 +30,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "annealing_c": 3.0,
             "annealing_lambda": 0.5,
         },
-        {"length_candidates": 2, "deduplicate": False, "refine_steps": 3, "length_penalty": 0.5},
+        {"length_candidates": 2, "repeats": "keep", "refine_steps": 3, "length_penalty": 0.5},
     ),
     "ctc": ({"upsample": 3}, {}),
     "ctc_glat": ({"upsample": 3, "start": 0.4, "end": 0.2}, {}),

@@ -4,8 +4,9 @@ The encoder runs once. So does the decoder, for all length candidates of all sen
 mask-predict refinement adds passes if it is asked for.
 """
 
+from collections.abc import Iterator
 from functools import partial
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -16,8 +17,13 @@ from oaxe.model.length import LengthPredictor, likely_lengths
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis, forbidden
 from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
+from oaxe.search.top import largest
+from oaxe.search.viterbi import viterbi
+from oaxe.support.config import option
 from oaxe.text.symbols import BLANK, MASK, PAD
 
+Repeats = Literal["merge", "forbid", "keep"]
+ENOUGH = 3  # words to choose from without repeats: two neighbours forbid at most two
 LOGITS_AT_ONCE = 2**26  # 256 MiB in float32; the logits of a whole batch may need many times that
 
 
@@ -28,13 +34,30 @@ class HasLength(Protocol):
     length: LengthPredictor
 
 
+def repeats() -> Any:
+    """The option of every decoder that predicts the length first."""
+    return option(
+        "merge",
+        "equal neighbours: merge them into one, forbid them (the likeliest words that have none, "
+        "of the same length), or keep them",
+    )
+
+
+def in_words(candidates: int, repeats: Repeats, penalty: float, passes: int = 1) -> str:
+    """How such a decoder works, for reports."""
+    lengths = f"{candidates} length" + "s" * (candidates > 1)
+    found = {"merge": "removed", "forbid": "forbidden", "keep": "kept"}[repeats]
+    many = f", {passes} passes" * (passes > 1)
+    return f"{lengths}, repeats {found}{many}" + f", length penalty {penalty:g}" * (penalty != 1)
+
+
 @torch.no_grad()
 def translate_lengths(
     model: HasLength,
     source: Tensor,
     *,
     length_candidates: int = 5,
-    deduplicate: bool = True,
+    repeats: Repeats = "merge",
     refine_steps: int = 1,
     remove_blanks: bool = False,
     length_penalty: float = 1.0,
@@ -49,7 +72,8 @@ def translate_lengths(
         model: in evaluation mode.
         source: ``(batch, source_len)``, EOS included, PAD on the right.
         length_candidates: how many of the most likely lengths to decode.
-        deduplicate: collapse consecutive equal tokens.
+        repeats: what becomes of equal neighbours. ``"merge"``: one of them is left; ``"forbid"``:
+            of all sentences without any, the likeliest is taken; ``"keep"``: nothing.
         refine_steps: passes of the decoder. From the second on, the least likely of its own tokens
             are masked again and predicted anew (mask-predict).
         remove_blanks: let the model predict BLANK and remove it, for models trained with AXE.
@@ -74,7 +98,7 @@ def translate_lengths(
         mask,
         hidden,
         seen,
-        deduplicate=deduplicate,
+        repeats=repeats,
         refine_steps=refine_steps,
         remove_blanks=remove_blanks,
         length_penalty=length_penalty,
@@ -96,7 +120,7 @@ def write(
     hidden: Tensor,
     seen: Tensor,
     *,
-    deduplicate: bool,
+    repeats: Repeats,
     refine_steps: int,
     remove_blanks: bool,
     length_penalty: float,
@@ -111,20 +135,27 @@ def write(
         may_be_blank=remove_blanks,
         everywhere=everywhere,
     )
-    tokens, log_probs = choose(inputs, mask, mask)
+    tokens, log_probs = choose(inputs, mask, mask, apart=repeats == "forbid")
     for step in range(1, refine_steps):
         n_masked = n_positions * (refine_steps - step) // refine_steps
         masked = least_likely(log_probs, mask, n_masked)
         again, again_log_probs = choose(tokens.masked_fill(masked, MASK), mask, masked)
         tokens = torch.where(masked, again, tokens)
         log_probs = torch.where(masked, again_log_probs, log_probs)
+    return finished(tokens, log_probs.sum(1), mask, repeats, length_penalty)
+
+
+def finished(
+    tokens: Tensor, total: Tensor, mask: Tensor, repeats: Repeats, length_penalty: float
+) -> Tensors:
+    """See :func:`hypotheses`: of words ``(rows, length)`` and their log-probability ``(rows,)``."""
     # A blank of AXE is a position left over, not a fence between two equal words as in CTC: it goes
-    # first.
+    # first. Words that were apart before are merged, too.
     tokens, keep = compact(tokens, mask & (tokens != BLANK))
-    if deduplicate:
+    if repeats != "keep":
         keep = keep & differs_from_previous(tokens)
     tokens, keep = compact(tokens, keep)
-    total = log_probs.sum(1)
+    n_positions = mask.sum(1)
     return tokens, keep.sum(1), total / n_positions**length_penalty, total, n_positions
 
 
@@ -137,6 +168,7 @@ def predict(
     *,
     may_be_blank: bool,
     everywhere: bool = False,
+    apart: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The likeliest tokens at the positions ``where`` and their log-probabilities; 0 elsewhere.
 
@@ -145,8 +177,11 @@ def predict(
 
     Args:
         everywhere: compute all positions rather than ask the device which there are.
+        apart: the likeliest that differ from their neighbours, see :func:`likeliest_apart`.
     """
     hidden = transformer.decode(inputs, mask, encoded)
+    if apart:
+        return likeliest_apart(transformer, hidden, where, may_be_blank=may_be_blank)
     return likeliest(transformer, hidden, where, may_be_blank=may_be_blank, everywhere=everywhere)
 
 
@@ -165,11 +200,8 @@ def likeliest(
         hidden = rows.take(hidden.flatten(0, 1))
     else:
         hidden = hidden.flatten(0, 1) if everywhere else hidden[where]  # device sync
-    never = forbidden(hidden.device, *([BLANK] if may_be_blank else []))
-    at_once = max(1, LOGITS_AT_ONCE // transformer.output_weight.shape[0])
     best, log_probs = [], []
-    for part in torch.split(hidden, at_once):  # (positions, dim)
-        logits = transformer.logits(part).float().index_fill_(1, never, float("-inf"))
+    for logits in slices_of_logits(transformer, hidden, may_be_blank):
         top, token = logits.max(1)
         best.append(token)
         log_probs.append(top - logits.logsumexp(1))
@@ -180,6 +212,44 @@ def likeliest(
         return found[0].view_as(where) * where, found[1].view_as(where).where(where, 0.0)
     zeros = torch.zeros_like(where, dtype=torch.int64)
     return zeros.masked_scatter(where, found[0]), zeros.float().masked_scatter(where, found[1])
+
+
+def likeliest_apart(
+    transformer: Transformer, hidden: Tensor, where: Tensor, *, may_be_blank: bool
+) -> tuple[Tensor, Tensor]:
+    """The same of all tokens that differ from their neighbours: optimal de-duplication (ODD).
+
+    Sun and Yang, 2020. Blanks are no words: they may follow each other.
+    """
+    words, log_probs = likely_words(transformer, hidden, ENOUGH, may_be_blank=may_be_blank)
+    left, right = words[:, :-1].unsqueeze(3), words[:, 1:].unsqueeze(2)
+    between = log_probs.new_zeros(()).where((left != right) | (right == BLANK), -torch.inf)
+    chosen = viterbi(log_probs, between, where).unsqueeze(2)
+    found = words.gather(2, chosen).squeeze(2), log_probs.gather(2, chosen).squeeze(2)
+    return found[0] * where, found[1].where(where, 0.0)
+
+
+def likely_words(
+    transformer: Transformer, hidden: Tensor, n: int, *, may_be_blank: bool
+) -> tuple[Tensor, Tensor]:
+    """The n likeliest words of states ``(..., dim)`` and their log-probabilities, ``(..., n)``."""
+    words, log_probs = [], []
+    for logits in slices_of_logits(transformer, hidden.flatten(0, -2), may_be_blank):
+        top, word = largest(logits, n)
+        words.append(word)
+        log_probs.append(top - logits.logsumexp(1, keepdim=True))
+    shape = *hidden.shape[:-1], n
+    return torch.cat(words).view(shape), torch.cat(log_probs).view(shape)
+
+
+def slices_of_logits(
+    transformer: Transformer, hidden: Tensor, may_be_blank: bool
+) -> Iterator[Tensor]:
+    """``(some, vocab)`` for some of ``hidden (positions, dim)`` at a time; -inf for symbols."""
+    never = forbidden(hidden.device, *([BLANK] if may_be_blank else []))
+    at_once = max(1, LOGITS_AT_ONCE // transformer.output_weight.shape[0])
+    for part in torch.split(hidden, at_once):
+        yield transformer.logits(part).float().index_fill_(1, never, float("-inf"))
 
 
 def least_likely(log_probs: Tensor, mask: Tensor, number: Tensor) -> Tensor:

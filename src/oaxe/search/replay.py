@@ -36,7 +36,7 @@ class Call(Protocol):
         /,
         *inputs: Tensor,
         state: Tensors | None = None,
-        **options: float,
+        **options: float | str,
     ) -> Tensors: ...
 
 
@@ -46,7 +46,7 @@ def compute(
     /,
     *inputs: Tensor,
     state: Tensors | None = None,
-    **options: float,
+    **options: float | str,
 ) -> Tensors:
     """Just call it."""
     return function(model, *inputs, **({} if state is None else {"state": state}), **options)
@@ -94,7 +94,7 @@ class Replays:
         /,
         *inputs: Tensor,
         state: Tensors | None = None,
-        **options: float,
+        **options: float | str,
     ) -> Tensors:
         low = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
         places = () if state is None else tuple(tensor.data_ptr() for tensor in state)
