@@ -115,6 +115,8 @@ def decode(
         ("cmlm", {}, {}, {"length_candidates": 60}),
         ("cmlm", {}, {}, {"length_penalty": 2.0}),
         ("cmlm", {}, {}, {"lengths": torch.tensor([[3, 21]])}),
+        ("crf", {}, {}, {}),
+        ("crf", {"beam": 5}, {"max_length": 12}, {"repeats": "forbid"}),
         ("ctc", {}, {}, {}),
         ("ctc", {"upsample": 3}, {}, {}),
         ("ctc", {}, {"max_length": 12}, {}),
@@ -141,7 +143,7 @@ def test_padded_and_replayed_passes_give_the_same(
             assert mine.score == pytest.approx(theirs.score, rel=1e-5)
         scores.add(tuple(round(hypothesis.score, 3) for hypothesis in found))
     assert len(scores) == len(sources)  # so that one that is not replayed would be noticed
-    n_calls = (2 if system == "cmlm" else 1) * len(sources)
+    n_calls = (2 if system in ("cmlm", "crf") else 1) * len(sources)
     assert sum(graph.replays for graph in emulated) == n_calls
     assert len(emulated) < n_calls  # lengths are rounded
     assert all(graph.replays for graph in emulated)

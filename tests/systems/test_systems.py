@@ -32,6 +32,10 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"length_candidates": 2, "repeats": "keep", "refine_steps": 3, "length_penalty": 0.5},
     ),
+    "crf": (
+        {"rank": 3, "beam": 5, "xe": 0.25, "label_smoothing": 0.2, "length_weight": 0.5},
+        {"length_candidates": 2, "repeats": "forbid", "length_penalty": 0.5},
+    ),
     "ctc": ({"upsample": 3}, {}),
     "ctc_glat": ({"upsample": 3, "start": 0.4, "end": 0.2}, {}),
     "dag": (

@@ -32,6 +32,7 @@ OAXE = {"cmlm__loss": {"name": "oaxe", "truncation": 0.05}}
 AXE = {"cmlm__loss": "axe"}
 NGRAMS = {"cmlm__loss": "bag_of_ngrams"}
 GLAT = {"model__system": "glat"}
+CRF = {"model__system": "crf"}
 CTC = {"model__system": "ctc"}
 CTC_GLAT = {"model__system": "ctc_glat"}
 DAG = {"model__system": "dag"}
@@ -133,13 +134,14 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, AXE, OAXE, NGRAMS, GLAT, CTC, CTC_GLAT, DAG, TRANSFORMER, LANGUAGE_MODEL],
+    [{}, AXE, OAXE, NGRAMS, GLAT, CRF, CTC, CTC_GLAT, DAG, TRANSFORMER, LANGUAGE_MODEL],
     ids=[
         "xe",
         "axe",
         "oaxe",
         "ngrams",
         "glat",
+        "crf",
         "ctc",
         "ctc_glat",
         "dag",

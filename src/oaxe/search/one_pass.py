@@ -4,7 +4,7 @@ The encoder runs once. So does the decoder, for all length candidates of all sen
 mask-predict refinement adds passes if it is asked for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -81,6 +81,31 @@ def translate_lengths(
         lengths: ``(batch, candidates)`` lengths to decode instead of predicted ones.
         call: see :mod:`oaxe.search.replay`.
     """
+    return in_every_length(
+        model,
+        source,
+        write,
+        length_candidates=length_candidates,
+        lengths=lengths,
+        call=call,
+        repeats=repeats,
+        refine_steps=refine_steps,
+        remove_blanks=remove_blanks,
+        length_penalty=length_penalty,
+    )
+
+
+def in_every_length(
+    model: HasLength,
+    source: Tensor,
+    write: Callable[..., Tensors],
+    *,
+    length_candidates: int,
+    lengths: Tensor | None = None,
+    call: Call = compute,
+    **options: Any,
+) -> list[list[Hypothesis]]:
+    """What ``write`` makes of the likely lengths, with its own ``options``; best score first."""
     recorded = call is not compute
     if recorded:
         source = padded_source(source, model.transformer.max_length)
@@ -91,19 +116,7 @@ def translate_lengths(
         longest = rounded(longest, model.transformer.target_positions.num_embeddings)
     mask = leading(lengths.flatten(), longest)
     inputs = torch.where(mask, MASK, PAD)  # (batch * candidates, target_len)
-    rows = call(
-        write,
-        model,
-        inputs,
-        mask,
-        hidden,
-        seen,
-        repeats=repeats,
-        refine_steps=refine_steps,
-        remove_blanks=remove_blanks,
-        length_penalty=length_penalty,
-        everywhere=recorded,
-    )
+    rows = call(write, model, inputs, mask, hidden, seen, everywhere=recorded, **options)
     return hypotheses(*rows, batch=len(source))
 
 
