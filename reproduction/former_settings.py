@@ -9,6 +9,7 @@ the present names; no value changes.
     loss.inputs, length_weight, annealing*      the same in cmlm
     validation.length_candidates, deduplicate,  decoding, as far as the system decodes with it
       beam, length_penalty
+    decoding.deduplicate true, false            decoding.repeats merge, keep
 
 What does not belong to the system is left out: it could be set, and had no effect.
 """
@@ -34,8 +35,15 @@ ALL_DECODING = DECODING["cmlm"] | DECODING["transformer"]
 
 def under_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as the toolkit has them now; those that have present names already are returned."""
-    if "loss" not in settings:
-        return dict(settings)
+    found = _with_sections(settings) if "loss" in settings else dict(settings)
+    decoding = dict(found.get("decoding", {}))
+    if "deduplicate" in decoding:
+        decoding["repeats"] = "merge" if decoding.pop("deduplicate") else "keep"
+        found["decoding"] = decoding
+    return found
+
+
+def _with_sections(settings: Mapping[str, Any]) -> dict[str, Any]:
     model, loss, validation = settings["model"], settings["loss"], settings["validation"]
     system = SYSTEMS[model["kind"]]
     options = {key: value for key, value in loss.items() if key in OPTIONS[system]}

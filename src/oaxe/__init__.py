@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from oaxe.decoding.translator import Translator
     from oaxe.losses import (
         AXELoss,
+        BagOfNgramsLoss,
         CTCLoss,
         DAGLoss,
         NotFiniteError,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         annealed_weight,
         assignment_backend,
         axe_loss,
+        bag_of_ngrams_loss,
         best_order,
         check_costs,
         coco_loss,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         dag_ngram_loss,
         linear_assignment,
         linear_axe_loss,
+        linear_bag_of_ngrams_loss,
         linear_coco_loss,
         linear_ctc_best_path,
         linear_ctc_loss,
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AXELoss",
+    "BagOfNgramsLoss",
     "CTCLoss",
     "DAGLoss",
     "NotFiniteError",
@@ -59,6 +63,7 @@ __all__ = [
     "annealed_weight",
     "assignment_backend",
     "axe_loss",
+    "bag_of_ngrams_loss",
     "best_order",
     "check_costs",
     "coco_loss",
@@ -70,6 +75,7 @@ __all__ = [
     "dag_ngram_loss",
     "linear_assignment",
     "linear_axe_loss",
+    "linear_bag_of_ngrams_loss",
     "linear_coco_loss",
     "linear_ctc_best_path",
     "linear_ctc_loss",

@@ -64,7 +64,7 @@ def test_decoding_options_are_the_same_everywhere() -> None:
 
 def test_flags_of_decoding_are_options_of_a_system() -> None:
     known = {field.name for name in built_in() for field in dataclasses.fields(find(name).Decoding)}
-    given = Decoding(1, True, 2, 3, 0.5).given
+    given = Decoding(1, "merge", 2, 3, 0.5).given
     assert len(given) == 5
     assert set(given) <= known
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from oaxe.criteria import CRITERIA
 from oaxe.criteria.axe import AXE
+from oaxe.criteria.bag_of_ngrams import BagOfNgrams
 from oaxe.criteria.oaxe import OaXE
 from oaxe.criteria.xe import XE
 from oaxe.model.masking import IGNORED, Masking
@@ -39,6 +40,9 @@ def plain(criterion: Any, logits: Tensor, target: Tensor, smoothing: float) -> T
         )
     if isinstance(criterion, OaXE):
         return oaxe_by_brute_force(logits, target, IGNORED, smoothing, criterion.truncation)
+    if isinstance(criterion, BagOfNgrams):
+        missed = ngrams_by_definition(logits.softmax(-1), target, criterion.n)
+        return criterion.xe * plain(XE(), logits, target, smoothing) + (1 - criterion.xe) * missed
     assert isinstance(criterion, AXE)
     total = logits.new_zeros(())
     for sentence, words in zip(logits, target, strict=True):
@@ -49,10 +53,32 @@ def plain(criterion: Any, logits: Tensor, target: Tensor, smoothing: float) -> T
     return total
 
 
+def ngrams_by_definition(probability: Tensor, target: Tensor, n: int) -> Tensor:
+    """One n-gram after the other; words of a sentence are distinct, so that each counts once."""
+    total = probability.new_zeros(())
+    for rows, words in zip(probability, target, strict=True):
+        starts = [i for i in range(len(words) - n + 1) if (words[i : i + n] != IGNORED).all()]
+        for gram in (words[i : i + n] for i in starts):
+            expected = sum(rows[range(t, t + n), gram].prod() for t in starts)
+            total = total + 1 - torch.as_tensor(expected).clamp(max=1)
+    return total
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(
     "criterion",
-    [XE(), AXE(), AXE(delta=0.3), AXE(delta=5.0), OaXE(), OaXE(0.05), OaXE(truncation=0.9)],
+    [
+        XE(),
+        AXE(),
+        AXE(delta=0.3),
+        AXE(delta=5.0),
+        OaXE(),
+        OaXE(0.05),
+        OaXE(truncation=0.9),
+        BagOfNgrams(),
+        BagOfNgrams(n=1, xe=0.0),
+        BagOfNgrams(n=3, xe=0.5),
+    ],
     ids=str,
 )
 def test_equals_the_reference(criterion: Any, smoothing: float) -> None:
@@ -112,7 +138,9 @@ def test_what_the_criteria_ask_of_the_model() -> None:
         "xe": ("partial-masks", False, False),
         "axe": ("unobserved", True, False),
         "oaxe": ("unobserved", False, True),
+        "bag_of_ngrams": ("unobserved", False, False),
     }
+    assert CRITERIA.keys() == expected.keys()
     for name, parts in expected.items():
         kind = CRITERIA[name]
         assert (kind.inputs, kind.has_blanks, kind.needs_order) == parts

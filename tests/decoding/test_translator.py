@@ -67,7 +67,7 @@ def test_options_and_mode(subwords: Subwords) -> None:
     assert len(three.translate_scored(line)[0]) == 3
     three.change_decoding(length_candidates=4)
     assert len(three.translate_scored(line)[0]) == 4
-    assert three.decoding["deduplicate"] is True  # all options, with their defaults
+    assert three.decoding["repeats"] == "merge"  # all options, with their defaults
     with pytest.raises(UserError, match="must be at least 1"):
         three.change_decoding(length_candidates=0)
     assert three.decoding["length_candidates"] == 4
@@ -104,14 +104,13 @@ def test_no_dropout_when_another_thread_is_done_before(
 def test_rejects_options_that_the_system_does_not_have(subwords: Subwords) -> None:
     ours = translator(subwords)
     with pytest.raises(UserError) as error:
-        ours.translate(["a dog"], refine_step=2, beam=5, length_candidates=0, deduplicate=1)
+        ours.translate(["a dog"], refine_step=2, beam=5, length_candidates=0, repeats="drop")
     assert str(error.value).splitlines() == [
         "decoding with cmlm: 4 problems",
         "  refine_step is not an option; did you mean refine_steps?",
-        "  beam is not an option; known: "
-        "length_candidates, deduplicate, refine_steps, length_penalty",
+        "  beam is not an option; known: length_candidates, repeats, refine_steps, length_penalty",
         "  length_candidates must be at least 1, got 0",
-        "  deduplicate must be true/false, got 1",
+        "  repeats must be one of merge, forbid, keep, got 'drop'",
     ]
     with pytest.raises(UserError, match=r"; known: beam, length_penalty, max_ratio$"):
         translator(subwords, "transformer").translate(["a dog"], length_candidates=3)

@@ -112,22 +112,35 @@ def test_deduplication_equals_that_of_the_translator(
     run_models(folder, "--model", f"{folder}/cmlm", "--json", str(tmp_path / "s.json"))
     found = load(tmp_path / "s.json")
     ours = Translator.from_pretrained(folder / "cmlm")
-    both = {flag: ours.translate_scored(SOURCES, deduplicate=flag) for flag in (True, False)}
-    texts = {flag: [best[0].text for best in both[flag]] for flag in both}
-    assert texts[True] != texts[False]
+    both = {how: ours.translate_scored(SOURCES, repeats=how) for how in ("merge", "keep")}
+    texts = {how: [best[0].text for best in both[how]] for how in both}
+    assert texts["merge"] != texts["keep"]
     assert found["deduplication"]["unit"] == "subwords"
     assert found["deduplication"]["is_scored"] is True
     assert found["deduplication"]["bleu_with"] == found["bleu"]["score"]
     shown = {example["line"]: example["outputs"]["cmlm"] for example in found["examples"]}
-    assert [shown[line] for line in range(1, 7)] == texts[True]
-    tokens = [best[0].tokens for best in both[False]]
-    removed = sum(len(best[0].tokens) for best in both[False]) - sum(
-        len(best[0].tokens) for best in both[True]
+    assert [shown[line] for line in range(1, 7)] == texts["merge"]
+    tokens = [best[0].tokens for best in both["keep"]]
+    removed = sum(len(best[0].tokens) for best in both["keep"]) - sum(
+        len(best[0].tokens) for best in both["merge"]
     )
     assert removed > 0
     assert found["repetition_of_subwords"] == pytest.approx(100 * removed / sum(map(len, tokens)))
-    assert found["repetition"] == repeated_percent(text.split() for text in texts[False])
-    assert subwords.decode(tokens) == texts[False]
+    assert found["repetition"] == repeated_percent(text.split() for text in texts["keep"])
+    assert subwords.decode(tokens) == texts["keep"]
+
+
+def test_repeats_that_are_forbidden_are_not_kept_to_be_counted(
+    folder: Path, tmp_path: Path
+) -> None:
+    options = "--model", f"{folder}/cmlm", "--repeats", "forbid", "--json", f"{tmp_path}/s.json"
+    assert "repeats forbidden" in run_models(folder, *options)
+    found = load(tmp_path / "s.json")
+    ours = Translator.from_pretrained(folder / "cmlm").translate(SOURCES, repeats="forbid")
+    shown = {example["line"]: example["outputs"]["cmlm"] for example in found["examples"]}
+    assert [shown[line] for line in range(1, 7)] == ours
+    assert found["repetition_of_subwords"] == 0
+    assert found["deduplication"]["is_scored"] is False
 
 
 @pytest.mark.parametrize(

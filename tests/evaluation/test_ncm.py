@@ -18,7 +18,7 @@ def test_ncm_from_the_probabilities_of_the_model(
     folder: Path, tmp_path: Path, penalty: float
 ) -> None:
     ours: Any = Translator.from_pretrained(folder / "cmlm")
-    scored = ours.translate_scored(SOURCES, deduplicate=False, length_penalty=penalty)
+    scored = ours.translate_scored(SOURCES, repeats="keep", length_penalty=penalty)
     found = [best[0] for best in scored]
     log_p, positions = 0.0, 0
     for line, best in zip(SOURCES, found, strict=True):

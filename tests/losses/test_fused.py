@@ -59,6 +59,7 @@ PAIRS: list[tuple[Loss, Loss, dict[str, Any]]] = [
     (oaxe.linear_axe_loss, oaxe.axe_loss, {"blank": BLANK}),
     (oaxe.linear_axe_loss, oaxe.axe_loss, {"blank": BLANK, "delta": 2.0}),
     (oaxe.linear_ctc_loss, oaxe.ctc_loss, {"blank": BLANK}),
+    (oaxe.linear_bag_of_ngrams_loss, oaxe.bag_of_ngrams_loss, {"n": 2}),
     (linear_dag, dag, {"zero_infinity": True}),
     (oaxe.linear_ctc_ngram_loss, oaxe.ctc_ngram_loss, {"blank": BLANK}),
     (linear_dag_ngrams, dag_ngrams, {"n": 2}),
@@ -455,7 +456,7 @@ def test_a_capacity_changes_nothing_but_the_work(
     torch.manual_seed(5)
     inputs, target = example(torch.float64)
     mask = target != -100
-    if "blank" in options:
+    if "blank" in options or "n" in options:
         options = options | {"logit_mask": mask}
     logits = F.linear(*inputs)
     expected = plain(logits, target, reduction=reduction, **options)

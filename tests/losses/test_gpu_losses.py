@@ -45,6 +45,7 @@ def test_nothing_waits_for_the_device() -> None:
             weight=weight, truncation=0.1, label_smoothing=0.1, return_order=True,
         )  # fmt: skip
         loss = loss + oaxe.linear_axe_loss(hidden, embedding, target, blank=0)
+        loss = loss + oaxe.linear_bag_of_ngrams_loss(hidden, embedding, target)
         gradients = torch.autograd.grad(loss, [hidden, embedding])
     finally:
         torch.cuda.set_sync_debug_mode("default")  # waiting would have raised in between
@@ -59,6 +60,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("xe", {"weight": True, "label_smoothing": 0.1}),
     ("oaxe", {"weight": True}),
     ("axe", {"blank": 0}),
+    ("bag_of_ngrams", {"n": 2}),
 ]
 
 

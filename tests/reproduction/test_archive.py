@@ -88,6 +88,8 @@ def test_no_published_value_is_lost_under_present_names(unpacked: Path) -> None:
             for name in ("inputs", "length_weight", "annealing", "annealing_c"):
                 assert options[name] == loss[name]
             assert now["decoding"]["length_candidates"] == 5
+            assert settings["validation"]["deduplicate"] is True
+            assert now["decoding"]["repeats"] == "merge"
         assert under_present_names(now) == now
 
 

@@ -1,7 +1,7 @@
 """One-pass decoding against a naive re-computation, one sentence and one length at a time."""
 
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise, product
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from torch import Tensor
 from oaxe.model.transformer import Transformer
 from oaxe.search import one_pass
 from oaxe.search.hypothesis import Hypothesis
-from oaxe.search.one_pass import translate_lengths
+from oaxe.search.one_pass import Repeats, likeliest_apart, translate_lengths
 from oaxe.systems import cmlm
 from oaxe.text.symbols import BLANK, EOS, LENGTH, MASK, PAD, SYMBOLS
 from tests.models import emphasise, hidden_states, random_batch
@@ -50,7 +50,7 @@ def naive(
     model: cmlm.Model,
     row: Tensor,
     candidates: int,
-    deduplicate: bool,
+    repeats: str = "merge",
     steps: int = 1,
     blank: bool = False,
 ) -> list[Hypothesis]:
@@ -68,7 +68,7 @@ def naive(
             for i in hidden:
                 words[i], log_probs[i] = new_words[i], new_log_probs[i]
         kept = [w for w in words if w != BLANK]
-        kept = without_repeats(kept) if deduplicate else kept
+        kept = kept if repeats == "keep" else without_repeats(kept)
         hypotheses.append(Hypothesis(kept, sum(log_probs) / n, n, sum(log_probs)))
     return sorted(hypotheses, key=lambda h: -h.score)
 
@@ -84,13 +84,13 @@ def assert_same(ours: list[list[Hypothesis]], expected: list[list[Hypothesis]]) 
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("deduplicate", [True, False])
+@pytest.mark.parametrize("repeats", ["merge", "keep"])
 @pytest.mark.parametrize("candidates", [1, 5, 12])
-def test_equals_naive(norm: str, deduplicate: bool, candidates: int) -> None:
+def test_equals_naive(norm: str, repeats: Repeats, candidates: int) -> None:
     model = micro(norm)
     source = random_batch(9, 3, 13, 2, 6)
-    ours = translate_lengths(model, source, length_candidates=candidates, deduplicate=deduplicate)
-    assert_same(ours, [naive(model, row, candidates, deduplicate) for row in source])
+    ours = translate_lengths(model, source, length_candidates=candidates, repeats=repeats)
+    assert_same(ours, [naive(model, row, candidates, repeats) for row in source])
 
 
 @pytest.mark.parametrize("steps", [2, 4, 10])
@@ -98,9 +98,78 @@ def test_refinement_equals_naive(steps: int) -> None:
     model = micro()
     source = random_batch(9, 3, 13, 2)
     ours = translate_lengths(model, source, length_candidates=3, refine_steps=steps)
-    assert_same(ours, [naive(model, row, 3, True, steps) for row in source])
+    assert_same(ours, [naive(model, row, 3, steps=steps) for row in source])
     once = translate_lengths(model, source, length_candidates=3)
     assert any(a[0].tokens != b[0].tokens for a, b in zip(ours, once, strict=True))
+
+
+def best_apart(log_probs: Tensor) -> list[int]:
+    """The likeliest of all sequences without equal neighbours but blanks; ``(length, vocab)``."""
+    words = [w for w in range(log_probs.shape[1]) if log_probs[0, w] > -torch.inf]
+    apart = (
+        sequence
+        for sequence in product(words, repeat=len(log_probs))
+        if all(a != b or a == BLANK for a, b in pairwise(sequence))
+    )
+    places = range(len(log_probs))
+    return max(map(list, apart), key=lambda sequence: float(log_probs[places, sequence].sum()))
+
+
+@pytest.mark.parametrize("may_be_blank", [False, True])
+def test_words_without_repeats_equal_enumeration(may_be_blank: bool) -> None:
+    """Three words at each position are enough; one of four is likely everywhere."""
+    model, hidden = micro(vocab_size=11).transformer, torch.randn(60, 5, 32)
+    likely = model.output_weight[[8, BLANK]].detach()
+    hidden += 0.5 * torch.rand(60, 1, 2) @ likely
+    mask = torch.arange(5) < (torch.arange(60) % 5 + 1).unsqueeze(1)
+    with torch.no_grad():
+        found, log_probs = likeliest_apart(model, hidden, mask, may_be_blank=may_be_blank)
+        logits = model.logits(hidden).double()
+    logits[..., list(SPECIAL - ({BLANK} if may_be_blank else set()))] = -torch.inf
+    n_changed = n_blank = 0
+    for row, real in enumerate(mask):
+        expected = logits[row, real].log_softmax(-1)
+        best = best_apart(expected)
+        assert found[row, real].tolist() == best
+        of_words = expected[range(len(best)), best].tolist()
+        assert log_probs[row, real].tolist() == pytest.approx(of_words, abs=1e-4)
+        assert not found[row, ~real].any()
+        assert not log_probs[row, ~real].any()
+        n_changed += best != expected.argmax(1).tolist()
+        n_blank += (BLANK, BLANK) in pairwise(best)
+    assert 5 < n_changed < 55
+    assert bool(n_blank) == may_be_blank
+
+
+def test_translates_without_repeats() -> None:
+    model = emphasise(micro(), 8, 9)
+    source, lengths = random_batch(9, 3, 13, 2), torch.tensor([[7, 4], [2, 12], [9, 5], [3, 1]])
+    ours = translate_lengths(model, source, lengths=lengths, repeats="forbid")
+    kept = translate_lengths(model, source, lengths=lengths, repeats="keep")
+    n_repeats = 0
+    for found, others in zip(ours, kept, strict=True):
+        for hypothesis in found:
+            (other,) = (h for h in others if h.length == hypothesis.length)
+            assert (
+                len(hypothesis.tokens) == hypothesis.length
+            )  # unlike merging, it keeps the length
+            assert all(a != b for a, b in pairwise(hypothesis.tokens))
+            assert hypothesis.log_probability <= other.log_probability + 1e-5
+            n_repeats += sum(a == b for a, b in pairwise(other.tokens))
+            if without_repeats(other.tokens) == other.tokens:
+                assert hypothesis.tokens == other.tokens
+    assert n_repeats > 5
+
+
+def test_words_apart_may_meet_where_a_blank_is_removed() -> None:
+    """They are merged: no output has equal neighbours."""
+    model = emphasise(micro("pre"), BLANK, 8)
+    ours = translate_lengths(
+        model, random_batch(9, 3, 6, 12), length_candidates=9, remove_blanks=True, repeats="forbid"
+    )
+    tokens = [h.tokens for hypotheses in ours for h in hypotheses]
+    assert all(a != b for t in tokens for a, b in pairwise(t))
+    assert any(len(h.tokens) < h.length for hypotheses in ours for h in hypotheses)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.5, 2.0])
@@ -141,7 +210,7 @@ def test_candidate_count_and_batch_mates_change_no_hypothesis() -> None:
 def test_given_lengths() -> None:
     model = micro()
     lengths = torch.tensor([[3, 7], [1, 12]])
-    ours = translate_lengths(model, random_batch(5, 8), lengths=lengths, deduplicate=False)
+    ours = translate_lengths(model, random_batch(5, 8), lengths=lengths, repeats="keep")
     assert [sorted(h.length for h in hs) for hs in ours] == [[3, 7], [1, 12]]
     assert all(len(h.tokens) == h.length for hs in ours for h in hs)
 
@@ -164,8 +233,8 @@ def test_special_symbols_are_never_predicted() -> None:
 def test_blanks_of_axe_are_removed() -> None:
     model = emphasise(micro("pre"), BLANK)
     source = random_batch(9, 3, 6)
-    ours = translate_lengths(model, source, remove_blanks=True, deduplicate=False)
-    assert_same(ours, [naive(model, row, 5, False, blank=True) for row in source])
+    ours = translate_lengths(model, source, remove_blanks=True, repeats="keep")
+    assert_same(ours, [naive(model, row, 5, "keep", blank=True) for row in source])
     assert any(len(h.tokens) < h.length for hs in ours for h in hs)
     assert not any(BLANK in h.tokens for hs in ours for h in hs)
 

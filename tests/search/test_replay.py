@@ -109,11 +109,14 @@ def decode(
         ("cmlm", {}, {"positions": "both"}, {}),
         ("cmlm", {"loss": "axe"}, {}, {}),  # which removes blanks
         ("cmlm", {}, {}, {"refine_steps": 3}),
-        ("cmlm", {}, {}, {"deduplicate": False}),
+        ("cmlm", {}, {}, {"repeats": "keep"}),
+        ("cmlm", {}, {}, {"repeats": "forbid"}),
         ("cmlm", {}, {}, {"length_candidates": 1}),
         ("cmlm", {}, {}, {"length_candidates": 60}),
         ("cmlm", {}, {}, {"length_penalty": 2.0}),
         ("cmlm", {}, {}, {"lengths": torch.tensor([[3, 21]])}),
+        ("crf", {}, {}, {}),
+        ("crf", {"beam": 5}, {"max_length": 12}, {"repeats": "forbid"}),
         ("ctc", {}, {}, {}),
         ("ctc", {"upsample": 3}, {}, {}),
         ("ctc", {}, {"max_length": 12}, {}),
@@ -142,7 +145,7 @@ def test_padded_and_replayed_passes_give_the_same(
             assert mine.score == pytest.approx(theirs.score, rel=1e-5)
         scores.add(tuple(round(hypothesis.score, 3) for hypothesis in found))
     assert len(scores) == len(sources)  # so that one that is not replayed would be noticed
-    n_calls = (2 if system == "cmlm" else 1) * len(sources)
+    n_calls = (2 if system in ("cmlm", "crf") else 1) * len(sources)
     assert sum(graph.replays for graph in emulated) == n_calls
     assert len(emulated) < n_calls  # lengths are rounded
     assert all(graph.replays for graph in emulated)
@@ -163,7 +166,7 @@ def test_other_options_and_precisions_are_recorded_anew(
     for _ in range(2):
         decode(model, source, replays, lengths=lengths)
     assert len(emulated) == 2  # read, write
-    decode(model, source, replays, lengths=lengths, deduplicate=False)
+    decode(model, source, replays, lengths=lengths, repeats="keep")
     assert len(emulated) == 3
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: True)
     decode(model, source, replays, lengths=lengths)

@@ -130,7 +130,7 @@ def test_decoding_removes_blanks_after_axe_only(loss: str) -> None:
     model = emphasise(micro("cmlm", "pre", options={"loss": loss}), BLANK)
     assert isinstance(model, cmlm.Model)
     source = random_batch(9, 3, 6)
-    decoding = Decoding(length_candidates=4, deduplicate=False, refine_steps=2, length_penalty=0.5)
+    decoding = Decoding(length_candidates=4, repeats="keep", refine_steps=2, length_penalty=0.5)
     options: dict[str, Any] = vars(decoding) | {"remove_blanks": loss == "axe"}
     found = model.translate(source, decoding)
     assert found == translate_lengths(model, source, **options)
@@ -188,6 +188,11 @@ def test_rejects_options_that_contradict(options: dict[str, Any], message: str) 
         build(Options, options)
 
 
+def test_all_words_are_chosen_at_once_where_repeats_are_forbidden() -> None:
+    with pytest.raises(UserError, match=r"repeats: forbid .* refine_steps must be 1, got 4"):
+        build(Decoding, {"repeats": "forbid", "refine_steps": 4})
+
+
 def test_only_annealing_needs_an_end() -> None:
     assert build(Options, {"loss": "oaxe", "annealing": True}).needs_end
     assert not build(Options, {"loss": "oaxe"}).needs_end
@@ -197,7 +202,8 @@ def test_only_annealing_needs_an_end() -> None:
     ("decoding", "text"),
     [
         (Decoding(), "5 lengths, repeats removed"),
-        (Decoding(1, False, 4, 0.5), "1 length, repeats kept, 4 passes, length penalty 0.5"),
+        (Decoding(1, "keep", 4, 0.5), "1 length, repeats kept, 4 passes, length penalty 0.5"),
+        (Decoding(repeats="forbid"), "5 lengths, repeats forbidden"),
     ],
 )
 def test_decoding_as_text(decoding: Decoding, text: str) -> None:
@@ -208,4 +214,9 @@ def test_learns_to_reverse_by_xe_then_oaxe() -> None:
     xe = learn("cmlm", steps=250, inputs="unobserved", label_smoothing=0.0)
     then_oaxe = learn("cmlm", steps=50, start=xe, loss="oaxe", label_smoothing=0.0)
     for model in (xe, then_oaxe):
-        assert exact_matches(model, Decoding(length_candidates=1, deduplicate=False)) > 0.95
+        assert exact_matches(model, Decoding(length_candidates=1, repeats="keep")) > 0.95
+
+
+def test_learns_to_reverse_by_bags_of_ngrams() -> None:
+    model = learn("cmlm", steps=200, loss="bag_of_ngrams", label_smoothing=0.0)
+    assert exact_matches(model, Decoding(length_candidates=1, repeats="keep")) > 0.9

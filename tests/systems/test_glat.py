@@ -147,9 +147,9 @@ def test_starts_from_an_autoregressive_model_as_a_cmlm_does() -> None:
 
 
 def test_decoding_as_text() -> None:
-    assert str(Decoding(length_candidates=1, deduplicate=False)) == "1 length, repeats kept"
+    assert str(Decoding(length_candidates=1, repeats="keep")) == "1 length, repeats kept"
 
 
 def test_learns_to_reverse() -> None:
-    plain = Decoding(length_candidates=1, deduplicate=False)
+    plain = Decoding(length_candidates=1, repeats="keep")
     assert exact_matches(learn("glat", steps=300), plain) > 0.9

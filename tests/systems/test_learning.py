@@ -82,7 +82,7 @@ def run_cmlm(folder: Path, name: str, loss: str, **changes: dict[str, Any]) -> f
         name,
         "cmlm",
         cmlm={"loss": loss, "label_smoothing": 0.0, "inputs": "unobserved"},
-        decoding={"length_candidates": 1, "deduplicate": False},
+        decoding={"length_candidates": 1, "repeats": "keep"},
         **changes,
     )
 

@@ -32,7 +32,11 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "annealing_c": 3.0,
             "annealing_lambda": 0.5,
         },
-        {"length_candidates": 2, "deduplicate": False, "refine_steps": 3, "length_penalty": 0.5},
+        {"length_candidates": 2, "repeats": "keep", "refine_steps": 3, "length_penalty": 0.5},
+    ),
+    "crf": (
+        {"rank": 3, "beam": 5, "xe": 0.25, "label_smoothing": 0.2, "length_weight": 0.5},
+        {"length_candidates": 2, "repeats": "forbid", "length_penalty": 0.5},
     ),
     "ctc": ({"upsample": 3, "objective": {"name": "ngrams", "n": 1}}, CTC_DECODING),
     "ctc_glat": (

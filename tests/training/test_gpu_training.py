@@ -30,7 +30,9 @@ pytestmark = GPU
 DEVICE = torch.device("cuda")
 OAXE = {"cmlm__loss": {"name": "oaxe", "truncation": 0.05}}
 AXE = {"cmlm__loss": "axe"}
+NGRAMS = {"cmlm__loss": "bag_of_ngrams"}
 GLAT = {"model__system": "glat"}
+CRF = {"model__system": "crf"}
 CTC = {"model__system": "ctc"}
 CTC_GLAT = {"model__system": "ctc_glat"}
 DAG = {"model__system": "dag"}
@@ -132,8 +134,20 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, AXE, OAXE, GLAT, CTC, CTC_GLAT, DAG, TRANSFORMER, LANGUAGE_MODEL],
-    ids=["xe", "axe", "oaxe", "glat", "ctc", "ctc_glat", "dag", "transformer", "language model"],
+    [{}, AXE, OAXE, NGRAMS, GLAT, CRF, CTC, CTC_GLAT, DAG, TRANSFORMER, LANGUAGE_MODEL],
+    ids=[
+        "xe",
+        "axe",
+        "oaxe",
+        "ngrams",
+        "glat",
+        "crf",
+        "ctc",
+        "ctc_glat",
+        "dag",
+        "transformer",
+        "language model",
+    ],
 )
 def test_replayed_steps_equal_plain_ones(
     changes: dict[str, Any],

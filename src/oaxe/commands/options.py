@@ -76,9 +76,13 @@ class Decoding:
             help="Lengths tried for each sentence, for one-pass models; 1 is fastest. " + SAVED,
         ),
     ] = None
-    deduplicate: Annotated[
-        bool | None,
-        typer.Option(help="Collapse equal neighbouring subwords, for one-pass models. " + SAVED),
+    repeats: Annotated[
+        str | None,
+        typer.Option(
+            metavar="merge|forbid|keep",
+            help="Equal neighbouring subwords of one-pass models: merge them, forbid them (the "
+            "likeliest translation that has none), or keep them. " + SAVED,
+        ),
     ] = None
     refine_steps: Annotated[
         int | None,
@@ -123,7 +127,7 @@ class Decoding:
 
         flags = {
             "length_candidates": self.length_candidates,
-            "deduplicate": self.deduplicate,
+            "repeats": self.repeats,
             "refine_steps": self.refine_steps,
             "beam": self.beam,
             "length_penalty": self.length_penalty,

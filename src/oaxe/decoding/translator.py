@@ -22,7 +22,7 @@ from oaxe.systems import System
 from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import EOS, PAD
 
-Option = bool | int | float
+Option = bool | int | float | str
 
 COUNTING = Lock()  # the threads that translate; not of a Translator, which may be copied
 

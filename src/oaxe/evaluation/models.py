@@ -42,8 +42,9 @@ def translate(
     batch_tokens: int,
     bf16: bool,
 ) -> Output:
-    """Translate once, with repeats; they are removed afterwards, as decoding does it."""
-    keep_all: dict[str, Option] = {n: False for n in translator.decoding if n == "deduplicate"}
+    """Translate once, with repeats; they are merged afterwards, where decoding would do it."""
+    merges = translator.decoding.get("repeats") == "merge"
+    keep_all: dict[str, Option] = {"repeats": "keep"} if merges else {}
     found = translator.translate_scored(
         sources, batch_tokens=batch_tokens, bf16=bf16, first_line=1, **keep_all
     )
@@ -54,7 +55,7 @@ def translate(
         raw=[t.text for t in best],
         without_repeats=translator.subwords.decode([collapsed(t.tokens) for t in best]),
         unit="subwords",
-        deduplicates=bool(translator.decoding.get("deduplicate", False)),
+        deduplicates=merges,
         translator=translator,
         translations=best,
     )

@@ -8,11 +8,13 @@ from oaxe.losses.assignment import (
     linear_assignment,
 )
 from oaxe.losses.axe import axe_loss
+from oaxe.losses.bag_of_ngrams import bag_of_ngrams_loss
 from oaxe.losses.coco import coco_loss, linear_coco_loss
 from oaxe.losses.ctc import ctc_best_path, ctc_loss
 from oaxe.losses.dag import dag_best_path, dag_loss
 from oaxe.losses.fused import (
     linear_axe_loss,
+    linear_bag_of_ngrams_loss,
     linear_ctc_best_path,
     linear_ctc_loss,
     linear_dag_best_path,
@@ -21,7 +23,7 @@ from oaxe.losses.fused import (
     linear_oaxe_loss,
     linear_xe_loss,
 )
-from oaxe.losses.modules import AXELoss, CTCLoss, DAGLoss, OaXELoss, XELoss
+from oaxe.losses.modules import AXELoss, BagOfNgramsLoss, CTCLoss, DAGLoss, OaXELoss, XELoss
 from oaxe.losses.ngrams import (
     ctc_ngram_loss,
     dag_ngram_loss,
@@ -33,6 +35,7 @@ from oaxe.losses.xe import xe_loss
 
 __all__ = [
     "AXELoss",
+    "BagOfNgramsLoss",
     "CTCLoss",
     "DAGLoss",
     "NotFiniteError",
@@ -42,6 +45,7 @@ __all__ = [
     "annealed_weight",
     "assignment_backend",
     "axe_loss",
+    "bag_of_ngrams_loss",
     "best_order",
     "check_costs",
     "coco_loss",
@@ -53,6 +57,7 @@ __all__ = [
     "dag_ngram_loss",
     "linear_assignment",
     "linear_axe_loss",
+    "linear_bag_of_ngrams_loss",
     "linear_coco_loss",
     "linear_ctc_best_path",
     "linear_ctc_loss",

@@ -30,6 +30,7 @@ from oaxe.losses.arguments import (
     reduce,
 )
 from oaxe.losses.axe import aligned_losses, alignment_tokens, check_delta, split_costs
+from oaxe.losses.bag_of_ngrams import ngram_losses, ngram_targets
 from oaxe.losses.ctc import ctc_losses, ctc_path, ctc_tokens
 from oaxe.losses.dag import dag_losses, dag_path, dag_words
 from oaxe.losses.linear_softmax import (
@@ -198,6 +199,33 @@ def linear_axe_loss(
     costs = sentence_costs(layer, tokens, mask, capacity)
     losses = aligned_losses(split_costs(costs, targets, mask), delta)
     return reduce(losses, targets, reduction)
+
+
+def linear_bag_of_ngrams_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    n: int = 2,
+    linear_bias: Tensor | None = None,
+    logit_mask: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    capacity: int | None = None,
+) -> Tensor:
+    """:func:`bag_of_ngrams_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those
+    logits.
+
+    Example:
+        >>> hidden = 9 * torch.eye(5)[[3, 0, 1, 2]].unsqueeze(0)  # 3, 0, 1, 2
+        >>> linear_bag_of_ngrams_loss(hidden, torch.eye(5), torch.tensor([[0, 1, 2, 3]]))
+        tensor(0.3340)
+    """
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    logits = shape_of_logits(layer)
+    targets, mask = ngram_targets(logits, target, n, logit_mask, ignore_index)
+    probability = sentence_costs(layer, targets.words, mask, capacity).neg().exp()
+    return ngram_losses(probability, targets, mask, n, reduction)
 
 
 def linear_ctc_loss(

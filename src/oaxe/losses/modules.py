@@ -10,6 +10,7 @@ from torch import Tensor
 
 from oaxe.losses.arguments import Reduction
 from oaxe.losses.axe import axe_loss
+from oaxe.losses.bag_of_ngrams import bag_of_ngrams_loss
 from oaxe.losses.ctc import ctc_loss
 from oaxe.losses.dag import dag_loss
 from oaxe.losses.oaxe import Order, oaxe_loss
@@ -129,6 +130,31 @@ class AXELoss(torch.nn.Module):
         """``logits (batch, predictions, vocab)``, ``target (batch, targets)``, and a bool
         ``logit_mask (batch, predictions)``, True for predictions that take part."""
         return axe_loss(logits, target, logit_mask=logit_mask, **self.options)
+
+
+class BagOfNgramsLoss(torch.nn.Module):
+    """Module form of :func:`oaxe.bag_of_ngrams_loss`, with its options.
+
+    Example:
+        >>> loss = BagOfNgramsLoss(n=2)
+        >>> logits = 9 * torch.eye(5)[[3, 0, 1, 2]].unsqueeze(0)  # 3, 0, 1, 2
+        >>> loss(logits, torch.tensor([[0, 1, 2, 3]]))
+        tensor(0.3340)
+    """
+
+    extra_repr = shown
+
+    def __init__(
+        self, *, n: int = 2, ignore_index: int = -100, reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__()
+        self.options = named(n=n, ignore_index=ignore_index, reduction=reduction)
+
+    def forward(
+        self, logits: Tensor, target: Tensor, *, logit_mask: Tensor | None = None
+    ) -> Tensor:
+        """The arguments are those of :class:`AXELoss`."""
+        return bag_of_ngrams_loss(logits, target, logit_mask=logit_mask, **self.options)
 
 
 class CTCLoss(torch.nn.Module):

@@ -4,8 +4,9 @@ The encoder runs once. So does the decoder, for all length candidates of all sen
 mask-predict refinement adds passes if it is asked for.
 """
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -17,8 +18,12 @@ from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis, forbidden
 from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
 from oaxe.search.top import largest, logsumexp
+from oaxe.search.viterbi import viterbi
+from oaxe.support.config import option
 from oaxe.text.symbols import BLANK, MASK, PAD
 
+Repeats = Literal["merge", "forbid", "keep"]
+ENOUGH = 3  # words to choose from without repeats: two neighbours forbid at most two
 LOGITS_AT_ONCE = 2**26  # 256 MiB in float32; the logits of a whole batch may need many times that
 
 
@@ -29,13 +34,30 @@ class HasLength(Protocol):
     length: LengthPredictor
 
 
+def repeats() -> Any:
+    """The option of every decoder that predicts the length first."""
+    return option(
+        "merge",
+        "equal neighbours: merge them into one, forbid them (the likeliest words that have none, "
+        "of the same length), or keep them",
+    )
+
+
+def in_words(candidates: int, repeats: Repeats, penalty: float, passes: int = 1) -> str:
+    """How such a decoder works, for reports."""
+    lengths = f"{candidates} length" + "s" * (candidates > 1)
+    found = {"merge": "removed", "forbid": "forbidden", "keep": "kept"}[repeats]
+    many = f", {passes} passes" * (passes > 1)
+    return f"{lengths}, repeats {found}{many}" + f", length penalty {penalty:g}" * (penalty != 1)
+
+
 @torch.no_grad()
 def translate_lengths(
     model: HasLength,
     source: Tensor,
     *,
     length_candidates: int = 5,
-    deduplicate: bool = True,
+    repeats: Repeats = "merge",
     refine_steps: int = 1,
     remove_blanks: bool = False,
     length_penalty: float = 1.0,
@@ -50,7 +72,8 @@ def translate_lengths(
         model: in evaluation mode.
         source: ``(batch, source_len)``, EOS included, PAD on the right.
         length_candidates: how many of the most likely lengths to decode.
-        deduplicate: collapse consecutive equal tokens.
+        repeats: what becomes of equal neighbours. ``"merge"``: one of them is left; ``"forbid"``:
+            of all sentences without any, the likeliest is taken; ``"keep"``: nothing.
         refine_steps: passes of the decoder. From the second on, the least likely of its own tokens
             are masked again and predicted anew (mask-predict).
         remove_blanks: let the model predict BLANK and remove it, for models trained with AXE.
@@ -58,6 +81,31 @@ def translate_lengths(
         lengths: ``(batch, candidates)`` lengths to decode instead of predicted ones.
         call: see :mod:`oaxe.search.replay`.
     """
+    return in_every_length(
+        model,
+        source,
+        write,
+        length_candidates=length_candidates,
+        lengths=lengths,
+        call=call,
+        repeats=repeats,
+        refine_steps=refine_steps,
+        remove_blanks=remove_blanks,
+        length_penalty=length_penalty,
+    )
+
+
+def in_every_length(
+    model: HasLength,
+    source: Tensor,
+    write: Callable[..., Tensors],
+    *,
+    length_candidates: int,
+    lengths: Tensor | None = None,
+    call: Call = compute,
+    **options: Any,
+) -> list[list[Hypothesis]]:
+    """What ``write`` makes of the likely lengths, with its own ``options``; best score first."""
     recorded = call is not compute
     if recorded:
         source = padded_source(source, model.transformer.max_length)
@@ -68,19 +116,7 @@ def translate_lengths(
         longest = rounded(longest, model.transformer.target_positions.num_embeddings)
     mask = leading(lengths.flatten(), longest)
     inputs = torch.where(mask, MASK, PAD)  # (batch * candidates, target_len)
-    rows = call(
-        write,
-        model,
-        inputs,
-        mask,
-        hidden,
-        seen,
-        deduplicate=deduplicate,
-        refine_steps=refine_steps,
-        remove_blanks=remove_blanks,
-        length_penalty=length_penalty,
-        everywhere=recorded,
-    )
+    rows = call(write, model, inputs, mask, hidden, seen, everywhere=recorded, **options)
     return hypotheses(*rows, batch=len(source))
 
 
@@ -97,7 +133,7 @@ def write(
     hidden: Tensor,
     seen: Tensor,
     *,
-    deduplicate: bool,
+    repeats: Repeats,
     refine_steps: int,
     remove_blanks: bool,
     length_penalty: float,
@@ -112,20 +148,27 @@ def write(
         may_be_blank=remove_blanks,
         everywhere=everywhere,
     )
-    tokens, log_probs = choose(inputs, mask, mask)
+    tokens, log_probs = choose(inputs, mask, mask, apart=repeats == "forbid")
     for step in range(1, refine_steps):
         n_masked = n_positions * (refine_steps - step) // refine_steps
         masked = least_likely(log_probs, mask, n_masked)
         again, again_log_probs = choose(tokens.masked_fill(masked, MASK), mask, masked)
         tokens = torch.where(masked, again, tokens)
         log_probs = torch.where(masked, again_log_probs, log_probs)
+    return finished(tokens, log_probs.sum(1), mask, repeats, length_penalty)
+
+
+def finished(
+    tokens: Tensor, total: Tensor, mask: Tensor, repeats: Repeats, length_penalty: float
+) -> Tensors:
+    """See :func:`hypotheses`: of words ``(rows, length)`` and their log-probability ``(rows,)``."""
     # A blank of AXE is a position left over, not a fence between two equal words as in CTC: it goes
-    # first.
+    # first. Words that were apart before are merged, too.
     tokens, keep = compact(tokens, mask & (tokens != BLANK))
-    if deduplicate:
+    if repeats != "keep":
         keep = keep & differs_from_previous(tokens)
     tokens, keep = compact(tokens, keep)
-    total = log_probs.sum(1)
+    n_positions = mask.sum(1)
     return tokens, keep.sum(1), total / n_positions**length_penalty, total, n_positions
 
 
@@ -138,6 +181,7 @@ def predict(
     *,
     may_be_blank: bool,
     everywhere: bool = False,
+    apart: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The likeliest tokens at the positions ``where`` and their log-probabilities; 0 elsewhere.
 
@@ -146,8 +190,11 @@ def predict(
 
     Args:
         everywhere: compute all positions rather than ask the device which there are.
+        apart: the likeliest that differ from their neighbours, see :func:`likeliest_apart`.
     """
     hidden = transformer.decode(inputs, mask, encoded)
+    if apart:
+        return likeliest_apart(transformer, hidden, where, may_be_blank=may_be_blank)
     return likeliest(transformer, hidden, where, may_be_blank=may_be_blank, everywhere=everywhere)
 
 
@@ -170,11 +217,8 @@ def likeliest(
         hidden = rows.take(hidden.flatten(0, 1))
     else:
         hidden = hidden.flatten(0, 1) if everywhere else hidden[where]  # device sync
-    never = forbidden(hidden.device, *([BLANK] if may_be_blank else []))
-    at_once = max(1, LOGITS_AT_ONCE // transformer.output_weight.shape[0])
     best, log_probs = [], []
-    for part in torch.split(hidden, at_once):  # (positions, dim)
-        logits = transformer.logits(part).float().index_fill_(1, never, float("-inf"))
+    for logits in slices_of_logits(transformer, hidden, may_be_blank):
         total = logits.logsumexp(1)
         if bonus:
             logits[:, BLANK] -= bonus
@@ -198,10 +242,8 @@ def likeliest_words(
     As :func:`likeliest`, ``(rows, length, n)`` and ``(rows, length)``; computed everywhere.
     """
     vocab, symbols = transformer.output_weight.shape[0], forbidden(hidden.device)
-    never = forbidden(hidden.device, *([BLANK] if may_be_blank else []))
     best, log_probs, blanks = [], [], []
-    for part in torch.split(hidden.flatten(0, 1), max(1, LOGITS_AT_ONCE // vocab)):
-        logits = transformer.logits(part).float().index_fill_(1, never, float("-inf"))
+    for logits in slices_of_logits(transformer, hidden.flatten(0, 1), may_be_blank):
         total = logsumexp(logits)
         blanks.append(logits[:, BLANK] - total)
         logits[:, BLANK] = float("-inf")
@@ -211,6 +253,44 @@ def likeliest_words(
     there = where.unsqueeze(2)
     tokens, found = (torch.cat(of).view(*where.shape, -1) for of in (best, log_probs))
     return tokens * there, found.where(there, 0.0), torch.cat(blanks).view_as(where)
+
+
+def likeliest_apart(
+    transformer: Transformer, hidden: Tensor, where: Tensor, *, may_be_blank: bool
+) -> tuple[Tensor, Tensor]:
+    """The same of all tokens that differ from their neighbours: optimal de-duplication (ODD).
+
+    Sun and Yang, 2020. Blanks are no words: they may follow each other.
+    """
+    words, log_probs = likely_words(transformer, hidden, ENOUGH, may_be_blank=may_be_blank)
+    left, right = words[:, :-1].unsqueeze(3), words[:, 1:].unsqueeze(2)
+    between = log_probs.new_zeros(()).where((left != right) | (right == BLANK), -torch.inf)
+    chosen = viterbi(log_probs, between, where).unsqueeze(2)
+    found = words.gather(2, chosen).squeeze(2), log_probs.gather(2, chosen).squeeze(2)
+    return found[0] * where, found[1].where(where, 0.0)
+
+
+def likely_words(
+    transformer: Transformer, hidden: Tensor, n: int, *, may_be_blank: bool
+) -> tuple[Tensor, Tensor]:
+    """The n likeliest words of states ``(..., dim)`` and their log-probabilities, ``(..., n)``."""
+    words, log_probs = [], []
+    for logits in slices_of_logits(transformer, hidden.flatten(0, -2), may_be_blank):
+        top, word = largest(logits, n)
+        words.append(word)
+        log_probs.append(top - logits.logsumexp(1, keepdim=True))
+    shape = *hidden.shape[:-1], n
+    return torch.cat(words).view(shape), torch.cat(log_probs).view(shape)
+
+
+def slices_of_logits(
+    transformer: Transformer, hidden: Tensor, may_be_blank: bool
+) -> Iterator[Tensor]:
+    """``(some, vocab)`` for some of ``hidden (positions, dim)`` at a time; -inf for symbols."""
+    never = forbidden(hidden.device, *([BLANK] if may_be_blank else []))
+    at_once = max(1, LOGITS_AT_ONCE // transformer.output_weight.shape[0])
+    for part in torch.split(hidden, at_once):
+        yield transformer.logits(part).float().index_fill_(1, never, float("-inf"))
 
 
 def least_likely(log_probs: Tensor, mask: Tensor, number: Tensor) -> Tensor:

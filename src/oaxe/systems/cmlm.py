@@ -1,4 +1,4 @@
-"""CMLM: the conditional masked language model, decoded in one pass; trained with XE, AXE or OaXE.
+"""CMLM: the conditional masked language model, decoded in one pass, with a loss of your choice.
 
 The model of Mask-Predict. It predicts the length of the target, then all words; the loss is one of
 :data:`oaxe.criteria.CRITERIA`. With OaXE it is the system of the paper that this project is about.
@@ -18,7 +18,7 @@ from oaxe.model.masking import Masking, decoder_inputs
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Transformer
 from oaxe.search.hypothesis import Hypothesis, length_penalty
-from oaxe.search.one_pass import translate_lengths
+from oaxe.search.one_pass import Repeats, in_words, repeats, translate_lengths
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import Choice, choice, option
 from oaxe.support.errors import UserError
@@ -66,16 +66,21 @@ class Options:
 @dataclass(frozen=True)
 class Decoding:
     length_candidates: int = option(5, "lengths tried for each sentence; 1 is fastest", at_least=1)
-    deduplicate: bool = option(True, "collapse equal neighbours")
+    repeats: Repeats = repeats()
     refine_steps: int = option(1, "passes of the decoder; above 1 is mask-predict", at_least=1)
     length_penalty: float = length_penalty()
 
+    def __post_init__(self) -> None:
+        if self.repeats == "forbid" and self.refine_steps > 1:
+            raise UserError(
+                "repeats: forbid chooses all words together, mask-predict some of them; "
+                f"refine_steps must be 1, got {self.refine_steps}"
+            )
+
     def __str__(self) -> str:
-        lengths = f"{self.length_candidates} length" + "s" * (self.length_candidates > 1)
-        repeats = "repeats removed" if self.deduplicate else "repeats kept"
-        passes = f", {self.refine_steps} passes" * (self.refine_steps > 1)
-        penalty = f", length penalty {self.length_penalty:g}" * (self.length_penalty != 1)
-        return f"{lengths}, {repeats}{passes}{penalty}"
+        return in_words(
+            self.length_candidates, self.repeats, self.length_penalty, self.refine_steps
+        )
 
 
 class Model(System):
@@ -154,7 +159,7 @@ class Model(System):
             self,
             source,
             length_candidates=decoding.length_candidates,
-            deduplicate=decoding.deduplicate,
+            repeats=decoding.repeats,
             refine_steps=decoding.refine_steps,
             remove_blanks=self.criterion.has_blanks,
             length_penalty=decoding.length_penalty,

@@ -20,7 +20,7 @@ from oaxe.model.masking import IGNORED, decoder_inputs, drawn
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis, length_penalty
-from oaxe.search.one_pass import predict, translate_lengths
+from oaxe.search.one_pass import Repeats, in_words, predict, repeats, translate_lengths
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, System, cmlm
@@ -47,11 +47,11 @@ class Options:
 @dataclass(frozen=True)
 class Decoding:
     length_candidates: int = option(5, "lengths tried for each sentence; 1 is fastest", at_least=1)
-    deduplicate: bool = option(True, "collapse equal neighbours")
+    repeats: Repeats = repeats()
     length_penalty: float = length_penalty()
 
     def __str__(self) -> str:
-        return str(cmlm.Decoding(self.length_candidates, self.deduplicate, 1, self.length_penalty))
+        return in_words(self.length_candidates, self.repeats, self.length_penalty)
 
 
 class Model(System):
@@ -113,7 +113,7 @@ class Model(System):
             self,
             source,
             length_candidates=decoding.length_candidates,
-            deduplicate=decoding.deduplicate,
+            repeats=decoding.repeats,
             length_penalty=decoding.length_penalty,
             call=call,
         )

@@ -1,0 +1,46 @@
+"""Bag of n-grams, together with cross entropy: n-grams count wherever they are."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from oaxe.criteria.xe import XE
+from oaxe.losses import linear_bag_of_ngrams_loss
+from oaxe.model.masking import IGNORED, Masking
+from oaxe.model.statistics import Statistics
+from oaxe.support.config import option
+
+
+@dataclass(frozen=True)
+class BagOfNgrams:
+    n: int = option(2, "words of an n-gram", at_least=1)
+    xe: float = option(
+        0.1, "weight of XE, the rest is that of the n-grams; 0: only after XE", at_most=1
+    )
+
+    inputs: ClassVar[Masking] = "unobserved"
+    has_blanks: ClassVar[bool] = False
+    needs_order: ClassVar[bool] = False
+
+    def __call__(
+        self,
+        hidden: Tensor,
+        linear_weight: Tensor,
+        target: Tensor,
+        label_smoothing: float,
+        capacity: int | None = None,
+    ) -> tuple[Tensor, Statistics]:
+        missed = linear_bag_of_ngrams_loss(
+            hidden,
+            linear_weight,
+            target,
+            n=self.n,
+            logit_mask=target != IGNORED,
+            reduction="sum",
+            capacity=capacity,
+        )
+        xe, _ = XE()(hidden, linear_weight, target, label_smoothing, capacity)
+        words = (target != IGNORED).sum()
+        statistics = {"xe": (xe, words), "missed_ngrams": (missed, words)}
+        return self.xe * xe + (1 - self.xe) * missed, statistics
