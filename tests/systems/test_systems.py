@@ -38,6 +38,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"vertices": 3, "start": 0.4, "end": 0.2},
         {"method": "lookahead", "length_penalty": 0.5},
     ),
+    "dslp": ({"upsample": 3, "mixed": 0.5}, {}),
     "language_model": ({"label_smoothing": 0.0}, {}),
     "transformer": (
         {"label_smoothing": 0.2},

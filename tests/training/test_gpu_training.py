@@ -34,6 +34,7 @@ GLAT = {"model__system": "glat"}
 CTC = {"model__system": "ctc"}
 CTC_GLAT = {"model__system": "ctc_glat"}
 DAG = {"model__system": "dag"}
+DSLP = {"model__system": "dslp"}
 TRANSFORMER = {"model__system": "transformer"}
 LANGUAGE_MODEL = {"model__system": "language_model"}
 NEVER = 10**9
@@ -132,8 +133,19 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, AXE, OAXE, GLAT, CTC, CTC_GLAT, DAG, TRANSFORMER, LANGUAGE_MODEL],
-    ids=["xe", "axe", "oaxe", "glat", "ctc", "ctc_glat", "dag", "transformer", "language model"],
+    [{}, AXE, OAXE, GLAT, CTC, CTC_GLAT, DSLP, DAG, TRANSFORMER, LANGUAGE_MODEL],
+    ids=[
+        "xe",
+        "axe",
+        "oaxe",
+        "glat",
+        "ctc",
+        "ctc_glat",
+        "dslp",
+        "dag",
+        "transformer",
+        "language model",
+    ],
 )
 def test_replayed_steps_equal_plain_ones(
     changes: dict[str, Any],
