@@ -12,7 +12,7 @@ from oaxe.text.symbols import EOS, PAD
 
 SIZE = {"dim": 32, "ffn": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
 LENGTHS = [3, 7, 1, 5]
-RANDOM = {"glat", "ctc_glat", "dslp"}  # what they reveal in training
+RANDOM = {"glat", "ctc_glat", "dslp", "imputer"}  # what they reveal in training
 HALF = torch.tensor(0.5, dtype=torch.float64), torch.tensor(1.0, dtype=torch.float64)
 
 

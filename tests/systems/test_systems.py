@@ -39,6 +39,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"method": "lookahead", "length_penalty": 0.5},
     ),
     "dslp": ({"upsample": 3, "mixed": 0.5}, {}),
+    "imputer": ({"upsample": 3, "shown": 0.5}, {}),
     "language_model": ({"label_smoothing": 0.0}, {}),
     "transformer": (
         {"label_smoothing": 0.2},

@@ -34,6 +34,7 @@ GLAT = {"model__system": "glat"}
 CTC = {"model__system": "ctc"}
 CTC_GLAT = {"model__system": "ctc_glat"}
 DAG = {"model__system": "dag"}
+IMPUTER = {"model__system": "imputer"}
 DSLP = {"model__system": "dslp"}
 TRANSFORMER = {"model__system": "transformer"}
 LANGUAGE_MODEL = {"model__system": "language_model"}
@@ -133,7 +134,7 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, AXE, OAXE, GLAT, CTC, CTC_GLAT, DSLP, DAG, TRANSFORMER, LANGUAGE_MODEL],
+    [{}, AXE, OAXE, GLAT, CTC, CTC_GLAT, DSLP, IMPUTER, DAG, TRANSFORMER, LANGUAGE_MODEL],
     ids=[
         "xe",
         "axe",
@@ -142,6 +143,7 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
         "ctc",
         "ctc_glat",
         "dslp",
+        "imputer",
         "dag",
         "transformer",
         "language model",
