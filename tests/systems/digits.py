@@ -55,7 +55,9 @@ def exact_matches(model: System, decoding: Any) -> float:
     return sum(a == b for a, b in zip(found, expected, strict=True)) / len(expected)
 
 
-def memorise(name: str, *, steps: int, layers: int = 1, **options: Any) -> float:
+def memorise(
+    name: str, *, steps: int, layers: int = 1, decoding: Any = None, **options: Any
+) -> float:
     """The share of 16 strings that a system translates without a mistake once it has learned them:
     a small part of the time that the task itself takes."""
     architecture = ARCHITECTURE | {"encoder_layers": layers, "decoder_layers": layers}
@@ -69,5 +71,5 @@ def memorise(name: str, *, steps: int, layers: int = 1, **options: Any) -> float
         optimizer.zero_grad()
         (loss / example.n_words).backward()
         optimizer.step()
-    found = model.eval().translate(source, model.decoding_type())
+    found = model.eval().translate(source, decoding or model.decoding_type())
     return sum(h[0].tokens == words for h, words in zip(found, expected, strict=True)) / 16

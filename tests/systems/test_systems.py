@@ -38,6 +38,10 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"vertices": 3, "start": 0.4, "end": 0.2},
         {"method": "lookahead", "length_penalty": 0.5},
     ),
+    "lanmt": (
+        {"latent": 4, "free_nats": 0.5, "label_smoothing": 0.2, "length_weight": 0.5},
+        {"refine_steps": 2, "deduplicate": False},
+    ),
     "dslp": ({"upsample": 3, "mixed": 0.5}, {}),
     "imputer": ({"upsample": 3, "shown": 0.5}, {}),
     "language_model": ({"label_smoothing": 0.0}, {}),

@@ -34,6 +34,7 @@ GLAT = {"model__system": "glat"}
 CTC = {"model__system": "ctc"}
 CTC_GLAT = {"model__system": "ctc_glat"}
 DAG = {"model__system": "dag"}
+LANMT = {"model__system": "lanmt"}
 IMPUTER = {"model__system": "imputer"}
 DSLP = {"model__system": "dslp"}
 TRANSFORMER = {"model__system": "transformer"}
@@ -134,7 +135,7 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, AXE, OAXE, GLAT, CTC, CTC_GLAT, DSLP, IMPUTER, DAG, TRANSFORMER, LANGUAGE_MODEL],
+    [{}, AXE, OAXE, GLAT, CTC, CTC_GLAT, DSLP, IMPUTER, LANMT, DAG, TRANSFORMER, LANGUAGE_MODEL],
     ids=[
         "xe",
         "axe",
@@ -144,6 +145,7 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
         "ctc_glat",
         "dslp",
         "imputer",
+        "lanmt",
         "dag",
         "transformer",
         "language model",

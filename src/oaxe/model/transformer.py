@@ -296,6 +296,7 @@ class Transformer(nn.Module):
         inputs: Tensor,
         mask: Tensor,
         encoded: Encoded,
+        more: Tensor | None = None,
     ) -> Tensor:
         """The last hidden states, ``(rows, length, dim)``.
 
@@ -304,13 +305,14 @@ class Transformer(nn.Module):
                 rows 0..k-1 belong to the first, and so on.
             mask: ``(rows, length)`` bool, False for padding.
             encoded: what :meth:`encode` returned.
+            more: ``(rows, length, dim)``: what the decoder reads besides tokens and positions.
         """
         if self.room is not None:
-            x, rows, spans = self._target_packed(inputs, mask, encoded)
+            x, rows, spans = self._target_packed(inputs, mask, encoded, more)
             return rows.put(self._decode_flat(self.decoder, x, spans, encoded)).view(
                 *mask.shape, -1
             )
-        x = self._target(inputs, mask)
+        x = self._target(inputs, mask, more)
         for layer in self.decoder:
             x = self._through(layer, x, *self._seen(mask, encoded))
         out: Tensor = self.decoder_norm(x)
@@ -332,22 +334,23 @@ class Transformer(nn.Module):
         """
         states: list[Tensor] = []
         if self.room is not None:
-            x, rows, spans = self._target_packed(inputs, mask, encoded)
+            x, rows, spans = self._target_packed(inputs, mask, encoded, None)
             for n in range(len(self.decoder)):
                 if n > 0:
                     x = rows.take(between(states[-1], n - 1).flatten(0, 1).to(x.dtype))
                 hidden = self._decode_flat(self.decoder[n : n + 1], x, spans, encoded)
                 states.append(rows.put(hidden).view(*mask.shape, -1))
             return states
-        x = self._target(inputs, mask)
+        x = self._target(inputs, mask, None)
         for n, layer in enumerate(self.decoder):
             x = between(states[-1], n - 1) if n > 0 else x
             states.append(self.decoder_norm(self._through(layer, x, *self._seen(mask, encoded))))
         return states
 
-    def _target(self, inputs: Tensor, mask: Tensor) -> Tensor:
+    def _target(self, inputs: Tensor, mask: Tensor, more: Tensor | None) -> Tensor:
         """``(rows, length, dim)``: what the first layer of the decoder reads."""
         x = self._embed(inputs, self.target_positions)
+        x = x if more is None else x + more
         if self.target_from_end is not None:
             x = x + self.target_from_end(positions_from_end(mask))
         out: Tensor = self.dropout(self.target_norm(x))
@@ -367,13 +370,13 @@ class Transformer(nn.Module):
         return Encoded(hidden, mask, rows)
 
     def _target_packed(
-        self, inputs: Tensor, mask: Tensor, encoded: Encoded
+        self, inputs: Tensor, mask: Tensor, encoded: Encoded, more: Tensor | None
     ) -> tuple[Tensor, Rows, tuple[Spans, Spans]]:
         """``(tokens, dim)``: what the decoder reads; where the tokens are, and what they see."""
         assert self.room is not None
         rows = rows_of(mask.flatten(), self.room.target)
         tables = self.target_positions, self.target_from_end, self.target_norm
-        x = self._embed_packed(inputs, mask, rows, *tables)
+        x = self._embed_packed(inputs, mask, rows, *tables, more)
         n_source, n_target = self.room
         lengths, source_lengths = mask.sum(1), encoded.mask.sum(1)
         own = spans_between(lengths, lengths, n_target, n_target, causal=self.causal)
@@ -498,6 +501,7 @@ class Transformer(nn.Module):
         positions: nn.Embedding,
         from_end: nn.Embedding | None,
         norm: nn.LayerNorm,
+        more: Tensor | None = None,
     ) -> Tensor:
         """``(tokens, dim)``: what the layers read of ``tokens (batch, length)``."""
         self._check_length(tokens, positions)
@@ -507,6 +511,8 @@ class Transformer(nn.Module):
         at = F.embedding(rows.take(place.flatten()), table)
         if from_end is not None:
             at = at + from_end(rows.take(positions_from_end(mask).flatten()))
+        if more is not None:
+            at = at + rows.take(more.flatten(0, 1)).to(at.dtype)
         x: Tensor = self.tokens(rows.take(tokens.flatten()))
         x = sum_and_normalise(x, at, None, norm, Dropout(None, 0, 0.0), x.dtype)[0]
         return F.dropout(x, self.dropout.p, self.training)

@@ -54,7 +54,10 @@ class LayerwiseTransformer(Transformer):
         super().__init__(dim=dim, decoder_layers=decoder_layers, **architecture)
         self.between = nn.ModuleList(nn.Linear(2 * dim, dim) for _ in range(decoder_layers - 1))
 
-    def decode(self, inputs: Tensor, mask: Tensor, encoded: Encoded) -> Tensor:
+    def decode(
+        self, inputs: Tensor, mask: Tensor, encoded: Encoded, more: Tensor | None = None
+    ) -> Tensor:
+        assert more is None
         return self.decode_by_layer(inputs, mask, encoded, self.reader(mask))[-1]
 
     def reader(
