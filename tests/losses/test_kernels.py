@@ -128,6 +128,7 @@ def test_alignment_equals_the_one_in_torch(n: int, m: int, delta: float) -> None
 def test_ctc_equals_the_one_in_torch(m: int, n: int) -> None:
     emissions = torch.randn(4, m, n + 1).log_softmax(-1)
     emissions[1, m // 2] = -torch.inf  # no path
+    emissions[2, m // 2, :-1] = -torch.inf  # a blank that is shown
     words = torch.randint(3, (4, n))
     lengths = torch.randint(m + 1, (4,)), torch.randint(n + 1, (4,))
     lengths[0][:2], lengths[1][:2] = m, n

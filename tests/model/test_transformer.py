@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from oaxe.model.transformer import SIZES, Transformer, initialise, positions_from_end
+from oaxe.text.batches import Room
 from oaxe.text.symbols import MASK, PAD
 from tests.models import MICRO, VOCAB, hidden_states, micro_transformer, random_batch
 
@@ -60,6 +61,25 @@ def test_only_the_causal_model_is_blind_to_the_future(norm: str) -> None:
         same = torch.isclose(before, after, rtol=1e-4, atol=1e-6).all(2)[0]
         assert same[:5].all() == causal
         assert not same[5:].any()
+
+
+@pytest.mark.parametrize("room", [None, Room(17, 13)])
+def test_decoding_layer_by_layer_equals_decoding_at_once(room: Room | None) -> None:
+    model = micro_transformer(decoder_layers=3)
+    source, inputs = random_batch(9, 3, 5), random_batch(4, 7, 2)
+    seen = []
+
+    def between(hidden: Tensor, number: int) -> Tensor:
+        seen.append((number, hidden))
+        return hidden
+
+    expected = hidden_states(model, source, inputs)
+    mask = inputs != PAD
+    with model.packed(room):
+        states = model.decode_by_layer(inputs, mask, model.encode(source), between)
+    torch.testing.assert_close(states[-1][mask], expected[mask])
+    assert [number for number, _ in seen] == [0, 1]
+    assert all(given is own for (_, given), own in zip(seen, states, strict=False))
 
 
 def test_rows_that_share_a_sentence_equal_rows_with_copies_of_it() -> None:

@@ -47,6 +47,12 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"vertices": 3, "start": 0.4, "end": 0.2, "objective": {"name": "ngrams", "n": 3}},
         {"method": "lookahead", "length_penalty": 0.5, "beam": 7, "top_words": 3},
     ),
+    "lanmt": (
+        {"latent": 4, "free_nats": 0.5, "label_smoothing": 0.2, "length_weight": 0.5},
+        {"refine_steps": 2, "deduplicate": False},
+    ),
+    "dslp": ({"upsample": 3, "mixed": 0.5}, {}),
+    "imputer": ({"upsample": 3, "shown": 0.5}, {}),
     "language_model": ({"label_smoothing": 0.0}, {}),
     "transformer": (
         {"label_smoothing": 0.2},

@@ -36,6 +36,9 @@ CRF = {"model__system": "crf"}
 CTC = {"model__system": "ctc"}
 CTC_GLAT = {"model__system": "ctc_glat"}
 DAG = {"model__system": "dag"}
+LANMT = {"model__system": "lanmt"}
+IMPUTER = {"model__system": "imputer"}
+DSLP = {"model__system": "dslp"}
 TRANSFORMER = {"model__system": "transformer"}
 LANGUAGE_MODEL = {"model__system": "language_model"}
 NEVER = 10**9
@@ -134,7 +137,22 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, AXE, OAXE, NGRAMS, GLAT, CRF, CTC, CTC_GLAT, DAG, TRANSFORMER, LANGUAGE_MODEL],
+    [
+        {},
+        AXE,
+        OAXE,
+        NGRAMS,
+        GLAT,
+        CRF,
+        CTC,
+        CTC_GLAT,
+        DSLP,
+        IMPUTER,
+        LANMT,
+        DAG,
+        TRANSFORMER,
+        LANGUAGE_MODEL,
+    ],
     ids=[
         "xe",
         "axe",
@@ -144,6 +162,9 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
         "crf",
         "ctc",
         "ctc_glat",
+        "dslp",
+        "imputer",
+        "lanmt",
         "dag",
         "transformer",
         "language model",

@@ -127,7 +127,7 @@ def _begin(layers: nn.ModuleList, x: Tensor) -> Stream:
     """One random seed is drawn for all layers; on a CPU they draw for themselves."""
     first: Any = layers[0].attention
     dtype = first.sublayer.output.weight.dtype
-    drop = first.dropout.p if layers.training else 0.0
+    drop = first.dropout.p if first.training else 0.0
     draws = drop > 0 and is_fast(dtype, x.device)
     seed = torch.randint(2**62, (), device=x.device) if draws else None
     return Stream(x, x, dtype, Dropout(seed, 0, drop))

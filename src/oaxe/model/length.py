@@ -29,14 +29,18 @@ class LengthPredictor(nn.Module):
         return encoded, self.output(encoded.first)
 
     def loss(self, logits: Tensor, length: Tensor) -> tuple[Tensor, Statistics]:
-        """The summed cross entropy of ``length (batch,)``, and how many lengths are right.
+        return length_loss(logits, length)
 
-        A length of IGNORED is that of no sentence.
-        """
-        logits = logits.float()
-        loss = F.cross_entropy(logits, length, ignore_index=IGNORED, reduction="sum")
-        right, sentences = (logits.argmax(-1) == length).sum(), (length != IGNORED).sum()
-        return loss, {"length_loss": (loss, sentences), "length_accuracy": (right, sentences)}
+
+def length_loss(logits: Tensor, length: Tensor) -> tuple[Tensor, Statistics]:
+    """The summed cross entropy of ``length (batch,)``, and how many lengths are right.
+
+    A length of IGNORED is that of no sentence.
+    """
+    logits = logits.float()
+    loss = F.cross_entropy(logits, length, ignore_index=IGNORED, reduction="sum")
+    right, sentences = (logits.argmax(-1) == length).sum(), (length != IGNORED).sum()
+    return loss, {"length_loss": (loss, sentences), "length_accuracy": (right, sentences)}
 
 
 def likely_lengths(logits: Tensor, source_mask: Tensor, candidates: int) -> Tensor:

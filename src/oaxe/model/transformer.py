@@ -3,7 +3,7 @@
 As in the CMLM: GELU, learned positions, one embedding for source, target and output.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypedDict
 
@@ -17,7 +17,7 @@ from oaxe.model.attention import attention, has_step_kernel, step_attention
 from oaxe.model.feed_forward import linear_gelu
 from oaxe.model.flat import decode_flat, encode_flat
 from oaxe.model.residual import Dropout, add_and_normalise, sum_and_normalise
-from oaxe.model.spans import spans_between
+from oaxe.model.spans import Spans, spans_between
 from oaxe.text.batches import Room
 from oaxe.text.symbols import PAD
 
@@ -296,6 +296,7 @@ class Transformer(nn.Module):
         inputs: Tensor,
         mask: Tensor,
         encoded: Encoded,
+        more: Tensor | None = None,
     ) -> Tensor:
         """The last hidden states, ``(rows, length, dim)``.
 
@@ -304,20 +305,61 @@ class Transformer(nn.Module):
                 rows 0..k-1 belong to the first, and so on.
             mask: ``(rows, length)`` bool, False for padding.
             encoded: what :meth:`encode` returned.
+            more: ``(rows, length, dim)``: what the decoder reads besides tokens and positions.
         """
         if self.room is not None:
-            return self._decode_packed(inputs, mask, encoded)
-        x = self._embed(inputs, self.target_positions)
-        if self.target_from_end is not None:
-            x = x + self.target_from_end(positions_from_end(mask))
-        x = self.dropout(self.target_norm(x))
-        # What is padded on the right lies in the future of every real token, so a causal decoder
-        # needs no other mask.
-        own_mask = None if self.causal else mask
+            x, rows, spans = self._target_packed(inputs, mask, encoded, more)
+            return rows.put(self._decode_flat(self.decoder, x, spans, encoded)).view(
+                *mask.shape, -1
+            )
+        x = self._target(inputs, mask, more)
         for layer in self.decoder:
-            x = self._through(layer, x, own_mask, encoded, self.causal)
+            x = self._through(layer, x, *self._seen(mask, encoded))
         out: Tensor = self.decoder_norm(x)
         return out
+
+    def decode_by_layer(
+        self,
+        inputs: Tensor,
+        mask: Tensor,
+        encoded: Encoded,
+        between: Callable[[Tensor, int], Tensor],
+    ) -> list[Tensor]:
+        """The hidden states of every layer, each as if it were the last: ``(rows, length, dim)``.
+
+        Args:
+            inputs, mask, encoded: as for :meth:`decode`.
+            between: takes the states of a layer and its number, from 0, and returns what the next
+                one reads, of the same shape.
+        """
+        states: list[Tensor] = []
+        if self.room is not None:
+            x, rows, spans = self._target_packed(inputs, mask, encoded, None)
+            for n in range(len(self.decoder)):
+                if n > 0:
+                    x = rows.take(between(states[-1], n - 1).flatten(0, 1).to(x.dtype))
+                hidden = self._decode_flat(self.decoder[n : n + 1], x, spans, encoded)
+                states.append(rows.put(hidden).view(*mask.shape, -1))
+            return states
+        x = self._target(inputs, mask, None)
+        for n, layer in enumerate(self.decoder):
+            x = between(states[-1], n - 1) if n > 0 else x
+            states.append(self.decoder_norm(self._through(layer, x, *self._seen(mask, encoded))))
+        return states
+
+    def _target(self, inputs: Tensor, mask: Tensor, more: Tensor | None) -> Tensor:
+        """``(rows, length, dim)``: what the first layer of the decoder reads."""
+        x = self._embed(inputs, self.target_positions)
+        x = x if more is None else x + more
+        if self.target_from_end is not None:
+            x = x + self.target_from_end(positions_from_end(mask))
+        out: Tensor = self.dropout(self.target_norm(x))
+        return out
+
+    def _seen(self, mask: Tensor, encoded: Encoded) -> tuple[Tensor | None, Encoded, bool]:
+        """What is padded on the right lies in the future of every real token, so a causal decoder
+        needs no other mask."""
+        return None if self.causal else mask, encoded, self.causal
 
     def _encode_packed(self, source: Tensor, mask: Tensor, room: int) -> Encoded:
         rows, lengths = rows_of(mask.flatten(), room), mask.sum(1)
@@ -327,19 +369,26 @@ class Transformer(nn.Module):
         hidden = encode_flat(self.encoder, x, spans, self.encoder_norm, self.recompute)
         return Encoded(hidden, mask, rows)
 
-    def _decode_packed(self, inputs: Tensor, mask: Tensor, encoded: Encoded) -> Tensor:
-        """States of what is padding are 0."""
+    def _target_packed(
+        self, inputs: Tensor, mask: Tensor, encoded: Encoded, more: Tensor | None
+    ) -> tuple[Tensor, Rows, tuple[Spans, Spans]]:
+        """``(tokens, dim)``: what the decoder reads; where the tokens are, and what they see."""
         assert self.room is not None
         rows = rows_of(mask.flatten(), self.room.target)
         tables = self.target_positions, self.target_from_end, self.target_norm
-        x = self._embed_packed(inputs, mask, rows, *tables)
+        x = self._embed_packed(inputs, mask, rows, *tables, more)
         n_source, n_target = self.room
         lengths, source_lengths = mask.sum(1), encoded.mask.sum(1)
         own = spans_between(lengths, lengths, n_target, n_target, causal=self.causal)
         cross = spans_between(lengths, source_lengths, n_target, n_source)
-        given = x, own, encoded.hidden, cross, self.decoder_norm, self.recompute
-        x = decode_flat(self.decoder, *given)
-        return rows.put(x).view(*mask.shape, -1)
+        return x, rows, (own, cross)
+
+    def _decode_flat(
+        self, layers: nn.ModuleList, x: Tensor, spans: tuple[Spans, Spans], encoded: Encoded
+    ) -> Tensor:
+        own, cross = spans
+        norm = self.decoder_norm
+        return decode_flat(layers, x, own, encoded.hidden, cross, norm, self.recompute)
 
     @contextmanager
     def packed(self, room: Room | None) -> Iterator[None]:
@@ -452,6 +501,7 @@ class Transformer(nn.Module):
         positions: nn.Embedding,
         from_end: nn.Embedding | None,
         norm: nn.LayerNorm,
+        more: Tensor | None = None,
     ) -> Tensor:
         """``(tokens, dim)``: what the layers read of ``tokens (batch, length)``."""
         self._check_length(tokens, positions)
@@ -461,6 +511,8 @@ class Transformer(nn.Module):
         at = F.embedding(rows.take(place.flatten()), table)
         if from_end is not None:
             at = at + from_end(rows.take(positions_from_end(mask).flatten()))
+        if more is not None:
+            at = at + rows.take(more.flatten(0, 1)).to(at.dtype)
         x: Tensor = self.tokens(rows.take(tokens.flatten()))
         x = sum_and_normalise(x, at, None, norm, Dropout(None, 0, 0.0), x.dtype)[0]
         return F.dropout(x, self.dropout.p, self.training)
