@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 DataKind = Literal["raw", "distilled"]
 Stage = Literal[
-    "teacher", "deep", "lm", "cmlm", "finetune", "whole", "student", "ctc", "dag", "decoding"
+    "teacher", "deep", "lm", "cmlm", "finetune", "whole", "student", "ctc", "dag", "ngrams",
+    "decoding",
 ]  # fmt: skip
 
 RAW = "-raw"  # ends the names of experiments on raw data
@@ -68,6 +69,17 @@ LATTICES = {
     "ctc-glat": Experiment("CTC + GLAT", "ctc", start="student", system="ctc_glat"),
     "dag": Experiment("DAG", "dag", start="student", system="dag"),
 }
+# Fine-tuned for bigrams; glancing as at the end of the training before.
+LATTICES |= {
+    f"{name}-ngrams": Experiment(
+        f"{LATTICES[name].label} + bigrams",
+        "ngrams",
+        start=name,
+        system=LATTICES[name].system,
+        options={"objective": "ngrams", "start": share, "end": share},
+    )
+    for name, share in (("ctc-glat", 0.3), ("dag", 0.1))
+}
 
 
 def decoded(start: str, label: str, **decoding: Any) -> Experiment:
@@ -81,6 +93,9 @@ def decoded(start: str, label: str, **decoding: Any) -> Experiment:
 DECODED = {
     "dag-greedy": decoded("dag", "greedy", method="greedy"),
     "dag-lookahead": decoded("dag", "lookahead", method="lookahead"),
+    "dag-beam": decoded("dag", "beam 20", method="beam", beam=20),
+    "dag-ngrams-beam": decoded("dag-ngrams", "beam 20", method="beam", beam=20),
+    "ctc-glat-beam": decoded("ctc-glat", "beam 20", method="beam", beam=20),
 }
 
 

@@ -42,6 +42,7 @@ class Recipe:
     finetune: Stage
     ctc: Stage  # with glancing
     dag: Stage
+    ngrams: Stage  # fine-tuning of the two
     update_tokens: int
     batch_tokens: int = 16_384
     size: str = "base"
@@ -69,6 +70,7 @@ class Recipe:
             "student": self.at,
             "ctc": self.ctc,
             "dag": self.dag,
+            "ngrams": self.ngrams,
         }
         found = stages[one.stage]
         if one.data == "raw":
@@ -137,6 +139,7 @@ PAPER = Recipe(
     # Huang et al. (2022): 300K updates of half the tokens.
     ctc=Stage(150_000, 5e-4, 10_000, ema=0.999),
     dag=Stage(150_000, 5e-4, 10_000, ema=0.999),
+    ngrams=Stage(10_000, 2e-4, 500, average=1),  # Shao et al. (2022, 2023): 5K or 6K of 256K tokens
     update_tokens=131_072,
 )
 PRESETS: dict[str, dict[str, Recipe]] = {
@@ -148,6 +151,7 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             finetune=Stage(20, 5e-4, 5, every=10),
             ctc=Stage(60, 2e-3, 20, every=30, ema=0.9),
             dag=Stage(60, 2e-3, 20, every=30, ema=0.9),
+            ngrams=Stage(20, 5e-4, 5, every=10, ema=0.9),
             update_tokens=1_024, batch_tokens=2_048, size="tiny", teacher="tiny", deep="tiny",
             dropout=0.1, bf16=False, vocab_size=2_000, pairs=2_000, held_out=100,
         ),
@@ -158,8 +162,9 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(3_000, 5e-4, 1_000, every=250, patience=4),
             cmlm=Stage(3_000, 1e-3, 1_000, every=500, decay="linear", clip=1.0),
             finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
-            ctc=Stage(5_000, 1e-3, 500, every=500, decay="linear", clip=1.0, ema=0.999),
-            dag=Stage(5_000, 1e-3, 500, every=500, decay="linear", clip=1.0, ema=0.999),
+            ctc=Stage(2_000, 1e-3, 300, every=250, decay="linear", clip=1.0, ema=0.999),
+            dag=Stage(2_000, 1e-3, 300, every=250, decay="linear", clip=1.0, ema=0.999),
+            ngrams=Stage(300, 2e-4, 50, every=50, decay="linear", clip=1.0, ema=0.99),
             update_tokens=16_384, size="small", lengths=(8, 12, 16, 20),
         ),
         "tatoeba-en-de": Recipe(
@@ -167,8 +172,9 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
             cmlm=Stage(5_000, 7e-4, 1_000, every=500, decay="linear", clip=1.0),
             finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
-            ctc=Stage(4_000, 5e-4, 400, every=500, decay="linear", clip=1.0, ema=0.999),
-            dag=Stage(4_000, 5e-4, 400, every=500, decay="linear", clip=1.0, ema=0.999),
+            ctc=Stage(2_500, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999),
+            dag=Stage(2_500, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999),
+            ngrams=Stage(300, 2e-4, 50, every=50, decay="linear", clip=1.0, ema=0.99),
             update_tokens=16_384, lengths=(5, 7, 9, 12),
             raw={
                 "cmlm": Stage(5_000, 5e-4, 1_000, every=500, patience=6),
@@ -180,8 +186,9 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(2_000, 5e-4, 1_000, every=500, patience=4),
             cmlm=Stage(4_000, 3e-4, 2_000, every=500, patience=6),
             finetune=Stage(500, 1e-4, 100, every=100, patience=6),
-            ctc=Stage(3_000, 5e-4, 400, every=500, decay="linear", clip=1.0, ema=0.999),
-            dag=Stage(3_000, 5e-4, 400, every=500, decay="linear", clip=1.0, ema=0.999),
+            ctc=Stage(2_500, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999),
+            dag=Stage(2_500, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999),
+            ngrams=Stage(300, 2e-4, 50, every=50, decay="linear", clip=1.0, ema=0.99),
             update_tokens=16_384, lengths=(5, 7, 9, 12),
         ),
         "europarl-en-de": Recipe(
@@ -191,6 +198,7 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
             ctc=Stage(8_000, 5e-4, 800, every=1_000, decay="linear", clip=1.0, ema=0.999),
             dag=Stage(8_000, 5e-4, 800, every=1_000, decay="linear", clip=1.0, ema=0.999),
+            ngrams=Stage(500, 2e-4, 50, every=100, decay="linear", clip=1.0, ema=0.99),
             update_tokens=32_768, batch_tokens=32_768, dropout=0.1,
         ),
     },
