@@ -213,26 +213,33 @@ def test_killed_at_random_moments(teacher: Path, source: Path, tmp_path: Path) -
     assert files(tmp_path / "out") == files(tmp_path / "once")
 
 
+def _rank(environment: dict[str, str], out: Path, teacher: Path, source: Path) -> None:
+    os.environ |= environment
+    torch.set_num_threads(1)
+    with mock.patch.object(shards_module, "FEWEST", 300):
+        run(out, teacher, source, beam=2)
+
+
 def test_two_ranks_equal_one(teacher: Path, tmp_path: Path) -> None:
     """Both are killed on the way; torchrun starts them again."""
     source, out = tmp_path / "train.en", tmp_path / "two"
-    source.write_text("".join(f"{line}\n" for line in text(5_000)))
-    with mock.patch.object(shards_module, "FEWEST", 1024):
+    source.write_text("".join(f"{line}\n" for line in text(1_500)))
+    with mock.patch.object(shards_module, "FEWEST", 300):
         run(tmp_path / "one", teacher, source, beam=2)
     module = ["-m", "oaxe", "distill", "--teacher", str(teacher), "--source", str(source)]
     module += ["--out", str(out), "--beam", "2", "--device", "cpu"]
-    port, environment = free_port(), {**os.environ, "OMP_NUM_THREADS": "1"}
-    places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    processes = [
-        subprocess.Popen([sys.executable, *module], env={**environment, **places, "RANK": rank})
-        for rank in "01"
-    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
+    given = out, teacher, source
+    processes = [FORKS.Process(target=_rank, args=({**shared, "RANK": r}, *given)) for r in "01"]
+    for process in processes:
+        process.start()
     deadline = time.monotonic() + 60
     while not [*(out / "shards").glob("[0-9]" * 8)] and time.monotonic() < deadline:
         time.sleep(0.02)
     for process in processes:
         process.kill()
-        process.wait()
+        process.join()
     assert 0 < len([*(out / "shards").glob("[0-9]" * 8)]) < 5
     assert len([*(out / "shards").glob("*.taken")]) > 1  # both were at work
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
@@ -241,15 +248,15 @@ def test_two_ranks_equal_one(teacher: Path, tmp_path: Path) -> None:
         [sys.executable, *torchrun, *module], env=environment, capture_output=True, text=True
     )
     assert again.returncode == 0, again.stderr
-    assert "distilling: 5,000 of 5,000 sentences" in again.stdout
-    assert again.stdout.count("5,000 lines in") == 1  # the first rank alone speaks
+    assert "distilling: 1,500 of 1,500 sentences" in again.stdout
+    assert again.stdout.count("1,500 lines in") == 1  # the first rank alone speaks
     assert files(out) == files(tmp_path / "one")
 
 
 def test_worker_processes_equal_one(teacher: Path, tmp_path: Path) -> None:
     """They write what one alone writes, and a killed one is an error, not a hang."""
     source = tmp_path / "train.en"
-    source.write_text("".join(f"{line}\n" for line in text(3_000)))
+    source.write_text("".join(f"{line}\n" for line in text(600)))
     translate = Translator.translate
     others: list[Path] = []
 
@@ -261,10 +268,10 @@ def test_worker_processes_equal_one(teacher: Path, tmp_path: Path) -> None:
             time.sleep(0.02)
         return translate(self, *arguments, **options)
 
-    with mock.patch.object(shards_module, "FEWEST", 256):
+    with mock.patch.object(shards_module, "FEWEST", 100):
         run(tmp_path / "alone", teacher, source, beam=2)
         with mock.patch.object(Translator, "translate", late):
-            run(tmp_path / "helped", teacher, source, beam=2, processes=3)
+            run(tmp_path / "helped", teacher, source, beam=2, processes=2)
     assert others
     assert files(tmp_path / "helped") == files(tmp_path / "alone")
     assert not multiprocessing.active_children()
@@ -276,6 +283,7 @@ def test_worker_processes_equal_one(teacher: Path, tmp_path: Path) -> None:
         return translate(self, *arguments, **options)
 
     with (
+        mock.patch.object(multiprocessing, "get_context", lambda method: FORKS),  # starts sooner
         mock.patch.object(Translator, "translate", killing),
         pytest.raises(UserError, match="a worker process was killed"),
     ):

@@ -164,7 +164,7 @@ def graphs(words: int, vertices: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(("width", "many", "tile"), [(512, 32, 64), (4, 2, 4), (4, 8, 2)])
-@pytest.mark.parametrize(("words", "vertices"), [(1, 1), (2, 6), (5, 11), (7, 7), (9, 5)])
+@pytest.mark.parametrize(("words", "vertices"), [(1, 1), (2, 6), (5, 9), (5, 5), (6, 5)])
 def test_graphs_equal_those_in_torch(
     words: int, vertices: int, width: int, many: int, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,11 +202,11 @@ def test_best_paths_among_equals_are_the_same_as_in_torch(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("vocab", [1, 50, 128, 300])
 def test_rows_of_logits(vocab: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(softmax, "BLOCK", 128)  # several blocks a row
-    logits = (3 * torch.randn(6, vocab)).to(dtype).to(DEVICE)
+    logits = (3 * torch.randn(4, vocab)).to(dtype).to(DEVICE)
     logits[0, : min(128, vocab - 1)] = -torch.inf
-    words = torch.randint(vocab, (6,), device=DEVICE)
+    words = torch.randint(vocab, (4,), device=DEVICE)
     words[0] = vocab - 1
-    mask = torch.tensor([True, True, False, True, True, True], device=DEVICE)
+    mask = torch.tensor([True, True, False, True], device=DEVICE)
     tolerance: dict[str, Any] = {"atol": 1e-6, "rtol": 1e-5} if dtype == torch.float32 else {}
     options = [(None, 0.0, -1.0, True), (None, 0.1, 0.02, True), (None, 0.1, -1.0, False)]
     weight = torch.rand(vocab, device=DEVICE)

@@ -18,6 +18,12 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DIM = 128
 
 
+@pytest.fixture(autouse=True)
+def _few_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter takes as long for a program of many rows as for one of few."""
+    monkeypatch.setattr(kernel, "NUMBERS", 2048)
+
+
 def test_kernel_is_layer_norm_of_the_sum() -> None:
     x, update = (torch.randn(3, 23, DIM, dtype=torch.float64, requires_grad=True) for _ in "xu")
     weight, bias = (torch.randn(DIM, dtype=torch.float64, requires_grad=True) for _ in "wb")

@@ -17,7 +17,9 @@ from unittest import mock
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from oaxe.commands.app import app
 from oaxe.serving.batcher import Batcher
 from oaxe.serving.server import MAX_BYTES, MAX_SENTENCES, RefusedError, Server, refuse_long, serve
 from oaxe.support.errors import UserError
@@ -177,7 +179,7 @@ def test_from_the_command_line(stop: signal.Signals, finished_run: str) -> None:
         process.send_signal(stop)
     connection.close()
     assert process.wait(20) == 0
-    command = [sys.executable, "-m", "oaxe", "translate", "--model", finished_run]
-    plain = subprocess.run(command, input="\n".join(sentences), capture_output=True, text=True)
+    command = ["translate", "--model", finished_run]
+    plain = CliRunner().invoke(app, command, input="\n".join(sentences))
     assert found == plain.stdout.splitlines()
     assert any(found)

@@ -1,16 +1,25 @@
 """Jobs in processes, with needs, kills and logs."""
 
 import io
+import multiprocessing
 import os
 import signal
 from functools import partial
 from pathlib import Path
 
+import pytest
 import torch
 from rich.console import Console
 
 from oaxe.support.errors import UserError
 from oaxe.support.jobs import Job, run_jobs
+from tests.runs import FORKS
+
+
+@pytest.fixture(autouse=True)
+def _quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forks of a process that has imported torch; also new processes, with pickled arguments."""
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: FORKS)
 
 
 def write_line(path: Path, line: str, console: Console) -> None:
