@@ -111,6 +111,25 @@ def test_json_lines_hold_all_alternatives(folder: Path) -> None:
     assert len({translation["length"] for translation in record["translations"]}) == 3
 
 
+def test_paragraphs(folder: Path) -> None:
+    model = "--model", f"{folder}/run"
+    one, two, three = ok("translate", *model, stdin="1 2!\n3 4\n0 1?\n").splitlines()
+    assert one
+    assert two
+    text = "1 2! 3 4\n\n 0 1? \n"
+    assert ok("translate", *model, "--paragraphs", stdin=text) == f"{one} {two}\n\n {three} \n"
+    whole = ok("translate", *model, stdin=text)
+    assert whole.splitlines()[0] != f"{one} {two}"
+    lines = ok("translate", *model, "--paragraphs", "--json", stdin=text).splitlines()
+    first, blank, _ = map(json.loads, lines)
+    assert first["translation"] == f"{one} {two}"
+    assert [s["source"] for s in first["sentences"]] == ["1 2!", "3 4"]
+    assert [s["translations"][0]["text"] for s in first["sentences"]] == [one, two]
+    assert blank == {"source": "", "translation": "", "sentences": []}
+    with pytest.warns(UserWarning, match=r"cut after 20 subwords.*: line 2 \(\d+\)\. "):
+        ok("translate", *model, "--paragraphs", stdin="1 2! 3! 4!\n5! " + "12 " * 20 + "\n")
+
+
 def test_errors_leave_existing_files_alone(folder: Path) -> None:
     text = folder / "text.txt"
     text.write_text("1 2\n")

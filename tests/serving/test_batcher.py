@@ -1,33 +1,92 @@
 """Batches of requests."""
 
 import threading
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
-from oaxe.serving.batcher import Batcher
+import pytest
+
+from oaxe.serving.batcher import Batcher, BusyError
+
+
+class Slow:
+    """Writes down what it is asked, and answers when it may."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[str, int]] = []
+        self.began, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, model: str, sentences: Sequence[str]) -> list[str]:
+        self.batches.append((model, len(sentences)))
+        self.began.set()
+        self.go.wait(20)
+        if "bad" in sentences:
+            raise ValueError("a bad sentence")
+        return [model + sentence for sentence in sentences]
+
+
+def refuse_x(model: str, sentences: Sequence[str]) -> None:
+    if "x" in sentences:
+        raise KeyError("x")
 
 
 def test_requests_while_busy_are_one_batch() -> None:
-    batches: list[int] = []
-    busy, first = threading.Event(), threading.Event()
+    slow = Slow()
+    sizes: list[int] = []
+    batcher = Batcher(slow, max_batch=8, watch=sizes.append)
+    answers = [batcher.submit("a", ["0"])]
+    slow.began.wait(20)
+    answers += [batcher.submit("a", [f"{i}", "x"]) for i in range(1, 8)]
+    assert batcher.waiting == 14
+    slow.go.set()
+    assert [answer.result(20)[0] for answer in answers] == [f"a{i}" for i in range(8)]
+    assert batcher.close(20)
+    assert slow.batches == [("a", 1), ("a", 8), ("a", 6)]
+    assert sizes == [1, 8, 6]
+    assert batcher.waiting == 0
 
-    def slow(sentences: Sequence[str]) -> list[str]:
-        batches.append(len(sentences))
-        first.set()
-        busy.wait(20)
-        return list(sentences)
 
-    batcher = Batcher(slow, max_sentences=8)
-    with ThreadPoolExecutor(10) as pool:
-        answers = [pool.submit(batcher, ["0"])]
-        first.wait(20)
-        answers += [pool.submit(batcher, [f"{i}", "x"]) for i in range(1, 8)]
-        deadline = time.monotonic() + 20
-        while batcher._waiting.qsize() < 7 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        busy.set()
-        found = [answer.result(20)[0] for answer in answers]
+def test_a_batch_is_for_one_model_and_the_oldest_request_is_in_it() -> None:
+    slow = Slow()
+    batcher = Batcher(slow)
+    answers = [batcher.submit("a", ["0"])]
+    slow.began.wait(20)
+    answers += [batcher.submit("ba"[i % 2], [f"{i}"]) for i in range(1, 6)]
+    slow.go.set()
+    assert [a.result(20) for a in answers] == [["a0"], ["a1"], ["b2"], ["a3"], ["b4"], ["a5"]]
+    assert slow.batches == [("a", 1), ("a", 3), ("b", 2)]
     batcher.close()
-    assert found == [f"{i}" for i in range(8)]
-    assert batches == [1, 8, 6]
+
+
+def test_only_the_request_that_fails_fails() -> None:
+    slow = Slow()
+    batcher = Batcher(slow, refuse_x)
+    first = batcher.submit("", ["0"])
+    slow.began.wait(20)
+    words = ["1", "bad", "2", "x", "3"]
+    answers = [batcher.submit("", [word]) for word in words]
+    answers[4].cancel()
+    slow.go.set()
+    assert [answers[i].result(20) for i in (0, 2)] == [["1"], ["2"]]
+    with pytest.raises(ValueError, match="bad"):
+        answers[1].result(20)
+    with pytest.raises(KeyError):
+        answers[3].result(20)
+    batcher.close()
+    assert first.result() == ["0"]
+    assert slow.batches == [("", 1), ("", 3), ("", 1), ("", 1), ("", 1)]  # not the cancelled one
+
+
+def test_refuses_what_would_wait_too_long() -> None:
+    slow = Slow()
+    batcher = Batcher(slow, max_waiting=4)
+    batcher.submit("", ["0"] * 9)
+    slow.began.wait(20)
+    answers = [batcher.submit("", ["1"] * 9)]  # alone it may be larger
+    with pytest.raises(BusyError):
+        batcher.submit("", ["2"])
+    assert not batcher.close(0.05)
+    with pytest.raises(BusyError):
+        batcher.submit("", [])
+    slow.go.set()
+    assert len(answers[0].result(20)) == 9  # what was accepted is answered
+    assert batcher.close(20)

@@ -1,15 +1,26 @@
 """``oaxe serve``."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from oaxe.commands.options import Decoding, ModelName, with_decoding
+from oaxe.commands.options import Decoding, with_decoding
+
+Models = Annotated[
+    list[str],
+    typer.Option(
+        "--model",
+        metavar="[NAME=]MODEL",
+        help="Folder of a run, of one of its checkpoints or of a saved model, or a name on the "
+        "Hugging Face hub; with a name of your own for it, such as en-de. Can be repeated.",
+    ),
+]
 
 
 @with_decoding
 def serve(
-    model: ModelName,
+    models: Models,
     decoding: Decoding,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 is reachable from other machines.")
@@ -17,23 +28,93 @@ def serve(
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")
     ] = 8_000,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name that the server is reached by, besides localhost and addresses; "
+            "* is any. Can be repeated.",
+        ),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="Site whose pages may ask, such as https://example.org; * is all. Can be "
+            "repeated.",
+        ),
+    ] = None,
+    api_keys: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with API keys, one a line; one of them is needed to translate. "
+            "Default: none is needed.",
+            dir_okay=False,
+        ),
+    ] = None,
+    max_bytes: Annotated[int, typer.Option(min=1, help="Most bytes of a request.")] = 2**18,
+    max_characters: Annotated[
+        int, typer.Option(min=1, help="Most characters of a request.")
+    ] = 20_000,
+    max_sentences: Annotated[int, typer.Option(min=1, help="Most sentences of a request.")] = 1_024,
+    max_batch: Annotated[
+        int, typer.Option(min=1, help="Most sentences of different requests in one batch.")
+    ] = 256,
+    max_waiting: Annotated[
+        int,
+        typer.Option(min=1, help="Most sentences that wait; further requests get 503."),
+    ] = 4_096,
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="Most connections; further ones get 503.")
+    ] = 512,
+    max_seconds: Annotated[
+        float,
+        typer.Option(min=0.1, help="Time for a request to arrive, and again to be answered."),
+    ] = 30,
+    stop_seconds: Annotated[
+        float,
+        typer.Option(min=0, help="Time to answer what was accepted, after Ctrl-C or SIGTERM."),
+    ] = 30,
+    access_log: Annotated[
+        bool, typer.Option(help="Write a line to standard error for each request.")
+    ] = True,
 ) -> None:
-    """Translate over HTTP: POST /translate for programs, a web page for people.
+    """Translate over HTTP: an interface as LibreTranslate has, and a web page for people.
 
-    Requests that arrive while a batch is translated form the next batch. There is no encryption
-    and no password: put a web server in front on any machine but your own.
+    Requests that arrive while a batch is translated form the next batch. There is no encryption:
+    put a web server in front on any machine but your own.
     """
+    from oaxe.serving.application import Service
+    from oaxe.serving.guard import Access, read_keys
+    from oaxe.serving.limits import Limits
+    from oaxe.serving.models import Models, named, split_name
     from oaxe.serving.server import serve
     from oaxe.support.console import new_console
     from oaxe.training.run import load_translator
 
-    serve(
-        load_translator(model, decoding.device, decoding.systems or ()),
-        name=model,
-        host=host,
-        port=port,
+    access = Access(allow_host or (), allow_origin or (), read_keys(api_keys) if api_keys else ())
+    served = []
+    for given in models:
+        name, path = split_name(given)
+        translator = load_translator(path, decoding.device, decoding.systems or ())
+        served.append(named(name, path, translator, **decoding.given))
+    limits = Limits(
+        bytes=max_bytes,
+        characters=max_characters,
+        sentences=max_sentences,
+        batch=max_batch,
+        waiting=max_waiting,
+        connections=max_connections,
+        seconds=max_seconds,
+        stop_seconds=stop_seconds,
+    )
+    service = Service(
+        Models(served),
+        limits=limits,
+        access=access,
         batch_tokens=decoding.batch_tokens,
         bf16=decoding.bf16,
-        console=new_console(),
-        **decoding.given,
+        access_log=access_log,
     )
+    serve(service, host=host, port=port, console=new_console())

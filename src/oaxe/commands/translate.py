@@ -26,6 +26,14 @@ def translate(
             help="Write JSON lines with scores and all hypotheses. Default: plain text, the best.",
         ),
     ] = False,
+    paragraphs: Annotated[
+        bool,
+        typer.Option(
+            "--paragraphs",
+            help="Split lines into sentences and translate them all. Default: a line is one "
+            "sentence.",
+        ),
+    ] = False,
 ) -> None:
     """Translate a file, standard input, or what you type."""
     import sys
@@ -36,13 +44,14 @@ def translate(
 
     translator = load_translator(model, decoding.device, decoding.systems or ())
     if source is None and sys.stdin.isatty() and output is None and not json:
-        talk(translator, new_console(), **decoding.given)
+        talk(translator, new_console(), paragraphs=paragraphs, **decoding.given)
     else:
         translate_file(
             translator,
             source,
             output,
             as_json=json,
+            paragraphs=paragraphs,
             batch_tokens=decoding.batch_tokens,
             bf16=decoding.bf16,
             **decoding.given,

@@ -14,6 +14,7 @@ from oaxe.decoding.translator import Option, Translation, Translator
 from oaxe.support.errors import UserError
 from oaxe.support.files import appears_whole, check_output
 from oaxe.text.lines import Lines
+from oaxe.text.sentences import Paragraph, split_paragraph
 
 CHUNK = 10_000  # lines that are sorted by length together
 MOMENT = 0.05  # seconds that a line waits for others
@@ -25,6 +26,7 @@ def translate_file(
     output: Path | None,
     *,
     as_json: bool,
+    paragraphs: bool = False,
     batch_tokens: int,
     bf16: bool,
     **options: Option,
@@ -33,6 +35,7 @@ def translate_file(
 
     Where lines come slowly, from a person or a pipe, each is answered soon.
     An output file appears when it is complete; until then it is called ``NAME.part``.
+    Lines are one sentence each, or ``paragraphs`` of any number of sentences.
     """
     translator.decoding_with(**options)  # before anything is opened
     check_output(output, source)
@@ -45,19 +48,34 @@ def translate_file(
             )
         except OSError as error:
             raise UserError(f"cannot write {error.filename}: {error.strerror}") from None
-        first_line = 1
+        first_line, language = 1, translator.languages[1]
         for chunk in _chunks(given, _shown(given, output)):
+            numbers = range(first_line, first_line + len(chunk))
+            parts = [split_paragraph(t) if paragraphs else Paragraph([t], ["", ""]) for t in chunk]
             found = translator.translate_scored(
-                chunk, batch_tokens=batch_tokens, bf16=bf16, first_line=first_line, **options
+                [sentence for part in parts for sentence in part.sentences],
+                batch_tokens=batch_tokens,
+                bf16=bf16,
+                first_line=[n for n, p in zip(numbers, parts, strict=True) for _ in p.sentences],
+                **options,
             )
             first_line += len(chunk)
-            for text, translations in zip(chunk, found, strict=True):
-                line = _json(text, translations) if as_json else translations[0].text
+            every = iter(found)
+            for text, part in zip(chunk, parts, strict=True):
+                of_line = [next(every) for _ in part.sentences]
+                if not as_json:
+                    line = part.filled([best.text for best, *_ in of_line], language)
+                elif paragraphs:
+                    line = _json_paragraph(text, part, of_line, language)
+                else:
+                    line = _json(text, of_line[0])
                 out.write(f"{line}\n".encode())
             out.flush()
 
 
-def talk(translator: Translator, console: Console, **options: Option) -> None:
+def talk(
+    translator: Translator, console: Console, *, paragraphs: bool = False, **options: Option
+) -> None:
     """Translate what is typed, a line at a time, until Ctrl-D."""
     source, target = translator.languages
     console.print(
@@ -69,8 +87,8 @@ def talk(translator: Translator, console: Console, **options: Option) -> None:
         except (EOFError, KeyboardInterrupt):
             console.print()
             return
-        found = translator.translate_scored([line], **options)  # type: ignore[arg-type]
-        console.print(found[0][0].text, highlight=False, markup=False)
+        translate = translator.translate_paragraphs if paragraphs else translator.translate
+        console.print(translate([line], **options)[0], highlight=False, markup=False)  # type: ignore[arg-type]
 
 
 def _chunks(given: Lines, lines: Iterable[str]) -> Iterator[list[str]]:
@@ -95,6 +113,19 @@ def _shown(lines: Lines, output: Path | None) -> Iterable[str]:
     return track(every, "translating", total=None, console=console, disable=not console.is_terminal)
 
 
-def _json(text: str, translations: list[Translation]) -> str:
+def _record(text: str, translations: list[Translation]) -> dict[str, object]:
     found = [{"text": t.text, "score": round(t.score, 6), "length": t.length} for t in translations]
-    return json.dumps({"source": text, "translations": found}, ensure_ascii=False)
+    return {"source": text, "translations": found}
+
+
+def _json(text: str, translations: list[Translation]) -> str:
+    return json.dumps(_record(text, translations), ensure_ascii=False)
+
+
+def _json_paragraph(
+    text: str, part: Paragraph, found: list[list[Translation]], language: str
+) -> str:
+    best = part.filled([translations[0].text for translations in found], language)
+    sentences = list(map(_record, part.sentences, found))
+    record = {"source": text, "translation": best, "sentences": sentences}
+    return json.dumps(record, ensure_ascii=False)

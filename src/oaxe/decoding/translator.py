@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -19,6 +20,7 @@ from oaxe.search.replay import REPLAYING, Replays
 from oaxe.support.config import build, to_mapping
 from oaxe.support.errors import UserError
 from oaxe.systems import System
+from oaxe.text.sentences import Paragraphs
 from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import EOS, PAD
 
@@ -120,7 +122,7 @@ class Translator:
         *,
         batch_tokens: int = 16384,
         bf16: bool = False,
-        first_line: int = 1,
+        first_line: int | Sequence[int] = 1,
         **options: Option,
     ) -> list[str]:
         """The best translation of each sentence, in the order of the input.
@@ -134,7 +136,8 @@ class Translator:
                 hypotheses that each sentence is decoded into. It changes the speed, and how numbers
                 are rounded, which can tip a close decision.
             bf16: compute in bfloat16 (autocast).
-            first_line: number of the first sentence in warnings, for input that comes in pieces.
+            first_line: number of the first sentence in warnings, for input that comes in pieces;
+                or the number of each.
             **options: fields of the system's ``Decoding`` to change for this call.
         """
         found = self._search(sentences, batch_tokens, bf16, first_line, options)
@@ -146,7 +149,7 @@ class Translator:
         *,
         batch_tokens: int = 16384,
         bf16: bool = False,
-        first_line: int = 1,
+        first_line: int | Sequence[int] = 1,
         **options: Option,
     ) -> list[list[Translation]]:
         """All hypotheses of each sentence with their scores, best first; see :meth:`translate`."""
@@ -160,12 +163,23 @@ class Translator:
             for hypotheses in found
         ]
 
+    def translate_paragraphs(self, texts: Sequence[str], **how: Any) -> list[str]:
+        """Each text with all its sentences translated, see :mod:`oaxe.text.sentences`.
+
+        Args:
+            texts: plain text of any number of sentences; line breaks stay.
+            **how: arguments of :meth:`translate`.
+        """
+        check_sentences(texts)
+        paragraphs = Paragraphs(texts)
+        return paragraphs.filled(self.translate(paragraphs.sentences, **how), self.languages[1])
+
     def _search(
         self,
         sentences: Sequence[str],
         batch_tokens: int,
         bf16: bool,
-        first_line: int,
+        first_line: int | Sequence[int],
         options: Mapping[str, Option],
     ) -> list[list[Hypothesis]]:
         check_sentences(sentences)
@@ -236,11 +250,12 @@ class Translator:
         )
         return hypotheses
 
-    def _tokens(self, sentences: Sequence[str], first_line: int) -> list[list[int]]:
+    def _tokens(self, sentences: Sequence[str], first_line: int | Sequence[int]) -> list[list[int]]:
         """Subwords with EOS behind; nothing at all for an empty line."""
         limit = self.system.max_length
         tokens = self.subwords.encode([sentence.strip() for sentence in sentences])
-        long = [(n, len(t)) for n, t in enumerate(tokens, first_line) if len(t) > limit]
+        lines = count(first_line) if isinstance(first_line, int) else first_line
+        long = [(n, len(t)) for n, t in zip(lines, tokens, strict=False) if len(t) > limit]
         if long:
             names = ", ".join(f"line {number} ({length})" for number, length in long[:10])
             more = f" and {len(long) - 10} more" if len(long) > 10 else ""

@@ -1,214 +1,87 @@
-"""``oaxe serve``: POST /translate for programs, a page for people.
+"""``oaxe serve``: translation over HTTP, for programs and for people.
 
-curl localhost:8000/translate -d '{"sentences": ["A man rides a bike."]}'
-{"translations": ["Ein Mann fährt Rad."], "milliseconds": 12.3}
+curl localhost:8000/translate --json '{"q": "A man rides a bike.", "source": "en", "target": "de"}'
+{"translatedText": "Ein Mann fährt Rad.", "model": "en-de", "milliseconds": 12.3}
 """
 
-import json
-import signal
-import threading
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+import logging
+import os
+import socket
+import sys
 
 from rich.console import Console
 
-from oaxe.decoding.translator import Option, Translator
-from oaxe.serving.batcher import Batcher
-from oaxe.support.config import to_mapping
+from oaxe.serving.application import Service
+from oaxe.serving.connections import DeadlineServer
 from oaxe.support.errors import UserError
-from oaxe.support.html import render
 
-MAX_BYTES = 2**20  # of a request
-MAX_SENTENCES = 1_024  # of a request, since other requests wait for it
-TIMEOUT = 30  # seconds without a byte of a request
-EXAMPLE = '{"sentences": ["A sentence.", "Another."]}'
+LOGGERS = {"oaxe.access": logging.INFO, "uvicorn.error": logging.ERROR}
 
 
-class RefusedError(Exception):
-    """A request that cannot be answered, with the reason for the client."""
+class Endpoint:
+    """A service that listens; the address is known before it serves.
 
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    Raises:
+        UserError: the address or the port cannot be had.
+    """
 
+    def __init__(self, service: Service, host: str, port: int) -> None:
+        self.service = service
+        self.socket = listen(host, port)
+        self.port: int = self.socket.getsockname()[1]
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        self._server = DeadlineServer(service.app, service.limits, self._begin_to_stop)
+        connections = "Connections that are open."
+        service.metrics.gauge("oaxe_connections", connections, lambda: self.n_connections)
 
-class Handler(BaseHTTPRequestHandler):
-    timeout = TIMEOUT
-    server: "Server"
-    unread = 0  # bytes of a refused request
+    @property
+    def n_connections(self) -> int:
+        return len(self._server.server_state.connections)
 
-    def do_GET(self) -> None:
-        if self.path == "/":
-            self._send(HTTPStatus.OK, self.server.page.encode(), "text/html; charset=utf-8")
-        elif self.path == "/health":
-            self._send_json(HTTPStatus.OK, self.server.about)
-        elif self.path == "/translate":
-            self._refuse(RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "post to /translate"))
-        else:
-            self._refuse(RefusedError(HTTPStatus.NOT_FOUND, "there are /, /health and /translate"))
+    def run(self) -> int:
+        """Serve until :meth:`stop`, Ctrl-C or SIGTERM; how many requests were not answered."""
+        with self.socket:
+            self._server.run([self.socket])
+        self.service.batcher.close(0)
+        return self._server.unanswered
 
-    def do_POST(self) -> None:
-        try:
-            body = self._body()
-            if self.path != "/translate":
-                raise RefusedError(HTTPStatus.NOT_FOUND, "post to /translate")
-            sentences = parse_sentences(body)
-            self.server.check(sentences)
-            start = time.perf_counter()
-            translations = self.server.translate(sentences)
-        except RefusedError as error:
-            self._refuse(error)
-            self._discard()
-        except Exception as error:
-            self._refuse(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error}"))
-            raise
-        else:
-            took = round(1e3 * (time.perf_counter() - start), 1)
-            answer = {"translations": translations, "milliseconds": took}
-            self._send_json(HTTPStatus.OK, answer)
+    def stop(self) -> None:
+        self._server.stop()
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        """No line for each request."""
-
-    def _body(self) -> bytes:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
-            raise RefusedError(HTTPStatus.LENGTH_REQUIRED, "send Content-Length")
-        size = int(length[:18])  # with more digits it is too large anyway
-        if size > MAX_BYTES:
-            self.unread = min(size, 16 * MAX_BYTES)
-            message = f"at most {MAX_BYTES} bytes; send several requests"
-            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
-        try:
-            return self.rfile.read(size)
-        except TimeoutError:
-            message = f"nothing came for {TIMEOUT} seconds"
-            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, message) from None
-
-    def _refuse(self, error: RefusedError) -> None:
-        self._send_json(error.status, {"error": str(error)})
-
-    def _discard(self) -> None:
-        """Read the rest: a client that is still sending would not read the answer."""
-        with suppress(OSError):
-            while self.unread and (got := len(self.rfile.read(min(self.unread, MAX_BYTES)))):
-                self.unread -= got
-
-    def _send_json(self, status: HTTPStatus, content: dict[str, Any]) -> None:
-        text = json.dumps(content, ensure_ascii=False) + "\n"
-        self._send(status, text.encode(), "application/json; charset=utf-8")
-
-    def _send(self, status: HTTPStatus, content: bytes, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        if status == HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "POST")
-        self.end_headers()
-        self.wfile.write(content)
+    def _begin_to_stop(self) -> None:
+        self.service.app.is_stopping = True
 
 
-class Server(ThreadingHTTPServer):
-    daemon_threads = False  # closing waits for the requests in progress
-    request_queue_size = 128
-
-    def __init__(
-        self,
-        address: tuple[str, int],
-        translate: Callable[[Sequence[str]], list[str]],
-        check: Callable[[Sequence[str]], None],
-        about: dict[str, Any],
-    ) -> None:
-        self.translate, self.check, self.about = translate, check, about
-        source, target = about["languages"]
-        title = f"{source or 'Text'} to {target or 'its translation'}"
-        self.page = render("serve.html", title=title, language=target)
-        super().__init__(address, Handler)
-
-
-def parse_sentences(body: bytes) -> list[str]:
-    """The sentences of ``{"sentences": [...]}``."""
+def listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        content = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, f"no JSON: {error}; send {EXAMPLE}") from None
-    sentences = content.get("sentences") if isinstance(content, dict) else None
-    if not isinstance(sentences, list) or not all(isinstance(s, str) for s in sentences):
-        raise RefusedError(HTTPStatus.BAD_REQUEST, f"send {EXAMPLE}")
-    if others := sorted(content.keys() - {"sentences"}):
-        raise RefusedError(
-            HTTPStatus.BAD_REQUEST,
-            f"unknown: {', '.join(map(repr, others))}; send {EXAMPLE}; options are given to "
-            "oaxe serve at its start",
-        )
-    if len(sentences) > MAX_SENTENCES:
-        message = f"at most {MAX_SENTENCES} sentences; send several requests"
-        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
-    try:
-        "".join(sentences).encode()
-    except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can express
-        raise RefusedError(HTTPStatus.BAD_REQUEST, f"no text: {error}") from None
-    return sentences
-
-
-def refuse_long(translator: Translator, sentences: Sequence[str]) -> None:
-    """Refuse sentences that the model could translate only in part."""
-    limit = translator.system.max_length
-    for number, tokens in enumerate(translator.subwords.encode([s.strip() for s in sentences])):
-        if len(tokens) > limit:
-            raise RefusedError(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                f"sentence {number} (counted from 0) has {len(tokens)} subwords, the model reads "
-                f"{limit}; split it",
-            )
-
-
-def serve(
-    translator: Translator,
-    *,
-    name: str,
-    host: str,
-    port: int,
-    batch_tokens: int,
-    bf16: bool,
-    console: Console,
-    **options: Option,
-) -> None:
-    """Serve until Ctrl-C or SIGTERM; requests in progress are answered first."""
-    decoding = to_mapping(translator.decoding_with(**options))
-
-    def translate(sentences: Sequence[str]) -> list[str]:
-        return translator.translate(sentences, batch_tokens=batch_tokens, bf16=bf16, **decoding)
-
-    translate(["."])  # warm up before the first request
-    batcher = Batcher(translate, MAX_SENTENCES)
-    about = {
-        "model": name,
-        "system": translator.system.name,
-        "languages": translator.languages,
-        "decoding": decoding,
-        "device": str(translator.system.device),
-    }
-    try:
-        server = Server((host, port), batcher, partial(refuse_long, translator), about)
+        return socket.create_server((host, port), family=family)
     except OSError as error:
         raise UserError(
             f"cannot listen on {host}, port {port}: {error.strerror}; choose others with --host "
             "and --port"
         ) from None
-    with server:
 
-        def stop(number: int, frame: object) -> None:
-            signal.signal(number, signal.SIG_DFL)  # a second signal ends at once
-            threading.Thread(target=server.shutdown).start()  # it waits for the loop below
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, stop)
-        console.print(f"http://{host}:{server.server_address[1]}, Ctrl-C stops it", highlight=False)
-        server.serve_forever()
-    batcher.close()
+def serve(service: Service, *, host: str, port: int, console: Console) -> None:
+    """Serve until Ctrl-C or SIGTERM; what was accepted is answered first, within the deadline."""
+    log_to_stderr()
+    for model in service.models.by_name.values():
+        model.translate(["."])  # warm up before the first request
+    endpoint = Endpoint(service, host, port)
+    console.print(f"{endpoint.url}, Ctrl-C stops it", highlight=False)
+    unanswered = endpoint.run()
+    if unanswered:
+        requests = "1 request was" if unanswered == 1 else f"{unanswered} requests were"
+        print(f"stopped at the deadline; {requests} not answered", file=sys.stderr, flush=True)
+        os._exit(1)  # without waiting for the thread that translates
+
+
+def log_to_stderr() -> None:
+    """The access log, and errors of ours; nothing about clients that hang up."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    for name, level in LOGGERS.items():
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level)

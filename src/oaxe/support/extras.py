@@ -20,6 +20,7 @@ EXTRAS = {
         "yaml",
     ),
     "plot": ("matplotlib",),
+    "serve": ("prometheus_client", "python_multipart", "starlette", "uvicorn"),
 }
 
 

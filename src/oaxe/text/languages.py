@@ -10,6 +10,18 @@ from oaxe.support.errors import UserError
 # sacreBLEU's tokenizers; every other language has mteval's 13a.
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "char", "th": "char"}
 UNSPACED = {"ja", "th", "zh"}
+NAMES = {
+    "ar": "Arabic", "bg": "Bulgarian", "bn": "Bengali", "ca": "Catalan", "cs": "Czech",
+    "da": "Danish", "de": "German", "el": "Greek", "en": "English", "es": "Spanish",
+    "et": "Estonian", "fa": "Persian", "fi": "Finnish", "fr": "French", "ga": "Irish",
+    "he": "Hebrew", "hi": "Hindi", "hr": "Croatian", "hu": "Hungarian", "id": "Indonesian",
+    "is": "Icelandic", "it": "Italian", "ja": "Japanese", "ko": "Korean", "lt": "Lithuanian",
+    "lv": "Latvian", "ms": "Malay", "nb": "Norwegian", "nl": "Dutch", "no": "Norwegian",
+    "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sk": "Slovak",
+    "sl": "Slovenian", "sq": "Albanian", "sr": "Serbian", "sv": "Swedish", "ta": "Tamil",
+    "th": "Thai", "tr": "Turkish", "uk": "Ukrainian", "ur": "Urdu", "vi": "Vietnamese",
+    "zh": "Chinese",
+}  # fmt: skip
 TWO_LETTERS = {"jpn": "ja", "kor": "ko", "tha": "th", "zho": "zh", "chi": "zh", "cmn": "zh"}
 UNSPACED_SCRIPTS = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]")
 
@@ -29,12 +41,35 @@ def check_direction(model: str, its: Sequence[str], text: Path, texts: Sequence[
     Args:
         its, texts: source and target language; "" is not known and fits. Regions do not count.
     """
-    if any(a and b and _main(a) != _main(b) for a, b in zip(its, texts, strict=True)):
+    if not all(map(is_language, its, texts)):
         raise UserError(
             f"{model} translates {its[0]} to {its[1]}, but {text} is "
             f"{' to '.join(name or '?' for name in texts)}; give a model for these languages, "
             "in this direction, or the text that it is for"
         )
+
+
+def language_name(language: str) -> str:
+    """In English, or the code itself.
+
+    Example:
+        >>> language_name("de"), language_name("zh-TW"), language_name("x-elvish")
+        ('German', 'Chinese (zh-TW)', 'x-elvish')
+    """
+    name = NAMES.get(_main(language))
+    if name is None:
+        return language
+    return name if language.lower() == _main(language) else f"{name} ({language})"
+
+
+def is_language(code: str, wanted: str) -> bool:
+    """Whether they are the same, up to the region; one that is not known ("") is any.
+
+    Example:
+        >>> is_language("en", "en-GB"), is_language("", "en"), is_language("de", "en")
+        (True, True, False)
+    """
+    return not code or not wanted or _main(code) == _main(wanted)
 
 
 def language_in_name(path: Path, known: Sequence[str]) -> str:
@@ -73,9 +108,14 @@ def is_unspaced(texts: Iterable[str]) -> bool:
     return len(UNSPACED_SCRIPTS.findall(text)) > len(text) / 2
 
 
+def is_unspaced_language(language: str) -> bool:
+    """Whether it is written without spaces between words and sentences."""
+    return _main(language) in UNSPACED
+
+
 def unit(language: str) -> str:
     """What :func:`words` returns: words or characters."""
-    return "characters" if _main(language) in UNSPACED else "words"
+    return "characters" if is_unspaced_language(language) else "words"
 
 
 def words(text: str, language: str) -> list[str]:

@@ -1,0 +1,178 @@
+"""The ASGI application: what each path answers."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from oaxe.decoding.translator import Translation
+from oaxe.serving.batcher import Batcher, BusyError
+from oaxe.serving.documents import Documents
+from oaxe.serving.errors import RefusedError, answer_error, busy
+from oaxe.serving.guard import Access, Guard
+from oaxe.serving.limits import Limits
+from oaxe.serving.metrics import KIND, Metrics
+from oaxe.serving.models import Model, Models
+from oaxe.serving.openapi import describe_api
+from oaxe.serving.pages import Pages
+from oaxe.serving.requests import Wanted, read_request
+
+Hypotheses = list[Translation]
+
+
+class Service:
+    """Translation over HTTP: the endpoints, and the thread that translates for them."""
+
+    def __init__(
+        self,
+        models: Models,
+        *,
+        limits: Limits = Limits(),  # noqa: B008 (frozen)
+        access: Access = Access(),  # noqa: B008
+        batch_tokens: int = 16_384,
+        bf16: bool = False,
+        access_log: bool = True,
+    ) -> None:
+        self.models, self.limits, self.access = models, limits, access
+        self.metrics = Metrics()
+
+        def translate(model: Model, sentences: Sequence[str]) -> list[Hypotheses]:
+            return model.translate(sentences, batch_tokens=batch_tokens, bf16=bf16)
+
+        self.batcher = Batcher[Model, Hypotheses](
+            translate,
+            Model.refuse_long,
+            max_batch=limits.batch,
+            max_waiting=limits.waiting,
+            watch=self.metrics.batch,
+        )
+        waiting = "Sentences that wait for a batch."
+        self.metrics.gauge("oaxe_waiting_sentences", waiting, lambda: self.batcher.waiting)
+        self._api = describe_api(limits, needs_key=bool(access.api_keys))
+        self._pages = Pages(models, self._api, needs_key=bool(access.api_keys))
+        self.app = self._build(access_log)
+
+    def _build(self, access_log: bool) -> Guard:
+        routes = [
+            Route("/", self.page),
+            Route("/translate", self.translate, methods=["POST"]),
+            Route("/languages", self.languages),
+            Route("/models", self.list_models),
+            Route("/health", self.health),
+            Route("/ready", self.ready),
+            Route("/metrics", self.show_metrics),
+            Route("/openapi.json", self.openapi),
+            Route("/docs", self.docs),
+        ]
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=list(self.access.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+            expose_headers=["Retry-After", "X-Request-Id"],
+        )
+        handlers: dict[Any, Any] = {RefusedError: answer_error}
+        handlers |= dict.fromkeys((404, 405, Exception), answer_error)
+        app = Starlette(
+            routes=routes,
+            middleware=[cors] if self.access.origins else [],
+            exception_handlers=handlers,
+        )
+        app.router.redirect_slashes = False
+        paths = [route.path for route in routes]
+        return Guard(app, self.access, self.metrics, paths, access_log=access_log)
+
+    async def translate(self, request: Request) -> Response:
+        wanted = await read_request(request, self.limits)
+        self._check_key(request, wanted)
+        model = self.models.choose(wanted.model, wanted.source, wanted.target)
+        start = time.perf_counter()
+        documents = Documents(wanted)
+        count = len(documents.sentences)
+        if count > self.limits.sentences:
+            message = f"{count} sentences, at most {self.limits.sentences}; send several requests"
+            raise RefusedError(413, message)
+        found = await self._translations(request, model, documents.sentences)
+        answer = documents.answer(found, model.target)
+        self.metrics.translated(model.name, count, sum(map(len, wanted.texts)))
+        if wanted.source == "auto":  # nothing is detected: the model says what it reads
+            answer["detectedLanguage"] = {"language": model.source, "confidence": 0}
+        answer["model"] = model.name
+        answer["milliseconds"] = round(1e3 * (time.perf_counter() - start), 1)
+        return JSONResponse(answer)
+
+    async def _translations(
+        self, request: Request, model: Model, sentences: Sequence[str]
+    ) -> list[Hypotheses]:
+        """Wait for a batch, but no longer than allowed, nor for a client that is gone."""
+        if not sentences:
+            return []
+        try:
+            answers: asyncio.Future[Any] = asyncio.wrap_future(
+                self.batcher.submit(model, sentences)
+            )
+        except BusyError:
+            raise busy("too much is waiting already; try again later") from None
+        # Nothing but the end of the connection can come.
+        gone: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
+        try:
+            both: list[asyncio.Future[Any]] = [answers, gone]
+            await asyncio.wait(
+                both, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if answers.done():
+                found: list[Hypotheses] = answers.result()
+                return found
+            if gone.done():
+                raise RefusedError(400, "the client hung up")
+            message = f"no answer within {self.limits.seconds:g} seconds; try again later"
+            raise busy(message)
+        finally:
+            gone.cancel()
+            answers.cancel()
+
+    def _check_key(self, request: Request, wanted: Wanted) -> None:
+        if not self.access.api_keys:
+            return
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        given = wanted.api_key or (token if scheme.lower() == "bearer" else None)
+        if given is None:
+            message = "an API key is needed: the field api_key, or Authorization: Bearer KEY"
+            raise RefusedError(401, message, WWW_Authenticate="Bearer")
+        if not self.access.has_key(given):
+            raise RefusedError(403, "this API key is not known")
+
+    async def page(self, request: Request) -> Response:
+        return HTMLResponse(self._pages.main, headers=self._pages.headers)
+
+    async def docs(self, request: Request) -> Response:
+        return HTMLResponse(self._pages.docs, headers=self._pages.headers)
+
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse(self._api)
+
+    async def languages(self, request: Request) -> Response:
+        return JSONResponse(self.models.languages)
+
+    async def list_models(self, request: Request) -> Response:
+        return JSONResponse([model.about for model in self.models.by_name.values()])
+
+    async def health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self, request: Request) -> Response:
+        if self.app.is_stopping:
+            raise busy("the server is stopping")
+        if self.batcher.waiting >= self.limits.waiting:
+            raise busy("too much is waiting already")
+        return JSONResponse({"status": "ready", "models": list(self.models.by_name)})
+
+    async def show_metrics(self, request: Request) -> Response:
+        return Response(self.metrics.text(), media_type=KIND)

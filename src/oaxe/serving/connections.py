@@ -1,0 +1,151 @@
+"""Connections with deadlines, and a server that stops within one; HTTP itself is uvicorn's."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from oaxe.serving.errors import RETRY_SECONDS
+from oaxe.serving.limits import Limits
+
+KEEP_ALIVE = 30  # seconds that a connection may be idle
+SPARE = 64  # connections beyond the limit that are told so; others are closed at once
+MOMENT = 0.1  # seconds: what a client sent before the server was stopped has arrived by then
+
+TOO_MANY: ASGIApp = JSONResponse(
+    {"error": "too many connections; try again later"},
+    503,
+    {"Retry-After": str(RETRY_SECONDS), "Connection": "close"},
+)
+
+
+class Connection(H11Protocol):
+    """A connection is cut if it makes no progress: no whole head, no answer taken, in time."""
+
+    limits = Limits()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.deadline = self.loop.time() + self.limits.seconds
+        self._began = False  # to send a head
+        if len(self.connections) > self.limits.connections + SPARE:
+            transport.abort()
+        elif len(self.connections) > self.limits.connections:
+            self.app = TOO_MANY
+
+    def data_received(self, data: bytes) -> None:
+        before, now = self.cycle, self.loop.time()
+        super().data_received(data)
+        if self.cycle is not before:  # a head: it may arrive, be answered, and be sent
+            self._began, self.deadline = False, now + 3 * self.limits.seconds
+        elif not self._began and self.is_idle:
+            self._began, self.deadline = True, now + self.limits.seconds
+
+    def eof_received(self) -> None:
+        if not self.is_idle and self.cycle.more_body and not self.cycle.response_started:
+            self.answer(HTTPStatus.BAD_REQUEST, "the request ended before its body was complete")
+
+    def on_response_complete(self) -> None:
+        self.deadline = self.loop.time() + KEEP_ALIVE + self.limits.seconds
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self.answer(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in progress."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def answer(self, status: HTTPStatus, message: str) -> None:
+        """Answer without the application, and close."""
+        content = json.dumps({"error": message}).encode()
+        head = (
+            f"HTTP/1.1 {status} {status.phrase}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+        )
+        if self.cycle is not None and not self.is_idle:
+            self.cycle.disconnected = True  # what the application still says is for nobody
+            self.cycle.message_event.set()
+        self.transport.write(head.encode() + content)
+        self.transport.close()
+        self.deadline = self.loop.time() + 1
+
+    def cut_if_late(self, now: float) -> None:
+        if now < self.deadline:
+            return
+        if self._began and self.is_idle and not self.transport.is_closing():
+            self.answer(HTTPStatus.REQUEST_TIMEOUT, "the head of the request took too long")
+        else:
+            self.transport.abort()
+
+
+class DeadlineServer(Server):
+    """Until :meth:`stop`; requests that were sent before it are answered, but not for ever.
+
+    Args:
+        app: the ASGI application.
+        on_stop: is called when the server is told to stop, before it closes anything.
+    """
+
+    def __init__(self, app: Any, limits: Limits, on_stop: Callable[[], None]) -> None:
+        self._limits, self._on_stop = limits, on_stop
+        protocol = type("Connection", (Connection,), {"limits": limits})
+        config = Config(
+            app,
+            http=protocol,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            backlog=1_024,
+        )
+        super().__init__(config)
+        self.unanswered = 0  # requests, when the deadline came
+
+    def stop(self) -> None:
+        """Stop as soon as all is answered; the second time, at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    def handle_exit(self, sig: int, frame: object) -> None:
+        self.stop()
+
+    async def on_tick(self, counter: int) -> bool:
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.server_state.connections):
+            connection.cut_if_late(now)  # type: ignore[union-attr]
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        deadline = time.monotonic() + self._limits.stop_seconds
+        self._on_stop()
+        await asyncio.sleep(MOMENT)
+        for listener in self.servers:
+            listener.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        while (state.connections or state.tasks) and not self.force_exit:
+            if time.monotonic() > deadline:
+                break
+            await self.on_tick(1)
+            await asyncio.sleep(0.02)
+        self.unanswered = len(state.tasks)
+        for connection in list(state.connections):
+            connection.transport.abort()
+        while state.tasks and time.monotonic() < deadline + MOMENT:  # they see that nobody listens
+            await asyncio.sleep(0.01)
