@@ -34,6 +34,7 @@ GLAT = {"model__system": "glat"}
 CTC = {"model__system": "ctc"}
 CTC_GLAT = {"model__system": "ctc_glat"}
 DAG = {"model__system": "dag"}
+FLOWSEQ = {"model__system": "flowseq"}
 LANMT = {"model__system": "lanmt"}
 IMPUTER = {"model__system": "imputer"}
 DSLP = {"model__system": "dslp"}
@@ -135,7 +136,21 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, AXE, OAXE, GLAT, CTC, CTC_GLAT, DSLP, IMPUTER, LANMT, DAG, TRANSFORMER, LANGUAGE_MODEL],
+    [
+        {},
+        AXE,
+        OAXE,
+        GLAT,
+        CTC,
+        CTC_GLAT,
+        DSLP,
+        IMPUTER,
+        LANMT,
+        FLOWSEQ,
+        DAG,
+        TRANSFORMER,
+        LANGUAGE_MODEL,
+    ],
     ids=[
         "xe",
         "axe",
@@ -146,6 +161,7 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
         "dslp",
         "imputer",
         "lanmt",
+        "flowseq",
         "dag",
         "transformer",
         "language model",
