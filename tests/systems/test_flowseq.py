@@ -17,6 +17,7 @@ from oaxe.support.config import build
 from oaxe.support.errors import UserError
 from oaxe.systems import System
 from oaxe.systems.flowseq import LEAST_WEIGHT, Decoding, Model, Options
+from oaxe.systems.lanmt import Repeats
 from oaxe.text.symbols import MASK, PAD
 from tests.models import micro, random_batch
 from tests.runs import same
@@ -115,10 +116,10 @@ def test_words_are_hidden_from_the_posterior() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("deduplicate", [True, False])
-def test_decoding_equals_a_plain_loop(deduplicate: bool) -> None:
+@pytest.mark.parametrize("repeats", ["merge", "keep"])
+def test_decoding_equals_a_plain_loop(repeats: Repeats) -> None:
     model, source = flowseq(), random_batch(9, 3, 6)
-    decoding = Decoding(2, deduplicate, 0.5)
+    decoding = Decoding(2, repeats, 0.5)
     for row, found in zip(source, model.translate(source, decoding), strict=True):
         sentence = row[row != PAD]
         encoded, logits = model.length.encode(model.transformer, sentence[None])
@@ -130,7 +131,8 @@ def test_decoding_equals_a_plain_loop(deduplicate: bool) -> None:
             scores = naive_logits(model, encoded, z)
             scores[:, forbidden(scores.device)] = -math.inf
             log_probs, words = scores.log_softmax(1).max(1)
-            said = [w for w, _ in groupby(words.tolist())] if deduplicate else words.tolist()
+            said = words.tolist()
+            said = [w for w, _ in groupby(said)] if repeats == "merge" else said
             expected[n] = (said, log_probs.sum().item() / n**0.5)
         assert found[0].score >= found[1].score
         for one in found:
@@ -144,11 +146,22 @@ def test_starts_as_a_cmlm_does() -> None:
     assert same(model.weights_from(other), other.state_dict())
 
 
+@pytest.mark.parametrize(
+    ("decoding", "text"),
+    [
+        (Decoding(), "5 lengths, repeats removed"),
+        (Decoding(1, "keep", 0.5), "1 length, repeats kept, length penalty 0.5"),
+    ],
+)
+def test_decoding_as_text(decoding: Decoding, text: str) -> None:
+    assert str(decoding) == text
+
+
 def test_rejects_an_odd_number() -> None:
     with pytest.raises(UserError, match="latent must be even, as couplings halve it; got 7"):
         build(Options, {"latent": 7})
 
 
 def test_learns() -> None:
-    decoding = Decoding(length_candidates=1, deduplicate=False)
+    decoding = Decoding(length_candidates=1, repeats="keep")
     assert memorise("flowseq", steps=80, decoding=decoding, latent=8, flow_steps=2) > 0.9

@@ -25,13 +25,13 @@ from oaxe.model.length import LengthPredictor
 from oaxe.model.masking import IGNORED, decoder_inputs
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
-from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.hypothesis import Hypothesis, length_penalty
 from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, likeliest, read
 from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
 from oaxe.support.config import option
 from oaxe.support.errors import UserError
 from oaxe.systems import Example, Paper, Progress, System, cmlm
-from oaxe.systems.glat import Decoding as Decoding
+from oaxe.systems.lanmt import Repeats
 from oaxe.text.symbols import MASK, PAD
 
 PAPER = Paper(
@@ -63,6 +63,19 @@ class Options:
     @property
     def needs_end(self) -> bool:
         return self.warmup > 0
+
+
+@dataclass(frozen=True)
+class Decoding:
+    length_candidates: int = option(5, "lengths tried for each sentence; 1 is fastest", at_least=1)
+    repeats: Repeats = option("merge", "equal neighbours: merge them into one, or keep them")
+    length_penalty: float = length_penalty()
+
+    def __str__(self) -> str:
+        lengths = f"{self.length_candidates} length" + "s" * (self.length_candidates > 1)
+        repeats = "repeats removed" if self.repeats == "merge" else "repeats kept"
+        penalty = f", length penalty {self.length_penalty:g}" * (self.length_penalty != 1)
+        return f"{lengths}, {repeats}{penalty}"
 
 
 class Model(System):
@@ -154,7 +167,7 @@ class Model(System):
             leading(lengths.flatten(), longest),
             hidden,
             seen,
-            deduplicate=decoding.deduplicate,
+            merge=decoding.repeats == "merge",
             length_penalty=decoding.length_penalty,
             everywhere=recorded,
         )
@@ -170,7 +183,7 @@ def write(
     hidden: Tensor,
     seen: Tensor,
     *,
-    deduplicate: bool,
+    merge: bool,
     length_penalty: float,
     everywhere: bool,
 ) -> Tensors:
@@ -180,6 +193,6 @@ def write(
     tokens, log_probs = likeliest(
         model.transformer, states, mask, may_be_blank=False, everywhere=everywhere
     )
-    tokens, keep = compact(tokens, mask & differs_from_previous(tokens) if deduplicate else mask)
+    tokens, keep = compact(tokens, mask & differs_from_previous(tokens) if merge else mask)
     total = log_probs.sum(1)
     return tokens, keep.sum(1), total / length**length_penalty, total, length
