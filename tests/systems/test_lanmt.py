@@ -124,7 +124,7 @@ def test_refinement_equals_a_plain_loop(steps: int) -> None:
         assert ours.length == n
         assert ours.log_probability == pytest.approx(log_probs.sum().item(), rel=1e-4)
         assert ours.score == pytest.approx(log_probs.mean().item(), rel=1e-4)
-    kept = model.translate(source, Decoding(steps, deduplicate=False))
+    kept = model.translate(source, Decoding(steps, repeats="keep"))
     assert [len(h[0].tokens) for h in kept] == [h[0].length for h in found]
 
 
@@ -137,7 +137,7 @@ def test_only_free_bits_need_an_end() -> None:
     ("decoding", "text"),
     [
         (Decoding(), "repeats removed"),
-        (Decoding(2, deduplicate=False), "repeats kept, 2 passes"),
+        (Decoding(2, repeats="keep"), "repeats kept, 2 passes"),
     ],
 )
 def test_decoding_as_text(decoding: Decoding, text: str) -> None:
@@ -145,5 +145,5 @@ def test_decoding_as_text(decoding: Decoding, text: str) -> None:
 
 
 def test_learns() -> None:
-    decoding = Decoding(deduplicate=False)
+    decoding = Decoding(repeats="keep")
     assert memorise("lanmt", steps=100, decoding=decoding, label_smoothing=0.0) > 0.9

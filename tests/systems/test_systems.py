@@ -49,9 +49,20 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "lanmt": (
         {"latent": 4, "free_nats": 0.5, "label_smoothing": 0.2, "length_weight": 0.5},
-        {"refine_steps": 2, "deduplicate": False},
+        {"refine_steps": 2, "repeats": "keep"},
     ),
     "dslp": ({"upsample": 3, "mixed": 0.5}, {}),
+    "flowseq": (
+        {
+            "latent": 4,
+            "flow_steps": 2,
+            "warmup": 0.5,
+            "word_dropout": 0.1,
+            "label_smoothing": 0.2,
+            "length_weight": 0.5,
+        },
+        {"length_candidates": 2, "repeats": "keep", "length_penalty": 0.5},
+    ),
     "imputer": ({"upsample": 3, "shown": 0.5}, {}),
     "language_model": ({"label_smoothing": 0.0}, {}),
     "transformer": (

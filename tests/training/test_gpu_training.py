@@ -36,6 +36,7 @@ CRF = {"model__system": "crf"}
 CTC = {"model__system": "ctc"}
 CTC_GLAT = {"model__system": "ctc_glat"}
 DAG = {"model__system": "dag"}
+FLOWSEQ = {"model__system": "flowseq"}
 LANMT = {"model__system": "lanmt"}
 IMPUTER = {"model__system": "imputer"}
 DSLP = {"model__system": "dslp"}
@@ -165,6 +166,7 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
         "dslp",
         "imputer",
         "lanmt",
+        "flowseq",
         "dag",
         "transformer",
         "language model",

@@ -12,7 +12,7 @@ given what was decoded before; the length may change.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,7 @@ PAPER = Paper(
     "https://arxiv.org/abs/1908.07181",
     {"distilled": {"wmt14-en-de": 22.3}},
 )
+Repeats = Literal["merge", "keep"]
 MOST_DIFFERENCE = 50  # of the lengths of target and source
 
 
@@ -61,10 +62,10 @@ class Decoding:
         "passes of the decoder; from the second on, latent numbers follow from the last output",
         at_least=1,
     )
-    deduplicate: bool = option(True, "collapse equal neighbours")
+    repeats: Repeats = option("merge", "equal neighbours: merge them into one, or keep them")
 
     def __str__(self) -> str:
-        repeats = "repeats removed" if self.deduplicate else "repeats kept"
+        repeats = "repeats removed" if self.repeats == "merge" else "repeats kept"
         return repeats + f", {self.refine_steps} passes" * (self.refine_steps > 1)
 
 
@@ -158,7 +159,7 @@ class Model(System):
             tokens, log_probs = call(write, self, mask, hidden, seen, z, everywhere=recorded)
             if step < decoding.refine_steps:
                 z, length = (x.clone() for x in call(refine, self, source, hidden, seen, tokens))
-        keep = mask & differs_from_previous(tokens) if decoding.deduplicate else mask
+        keep = mask & differs_from_previous(tokens) if decoding.repeats == "merge" else mask
         total = log_probs.sum(1)
         found, kept = compact(tokens, keep)
         return hypotheses(found, kept.sum(1), total / length, total, length, batch=len(source))
