@@ -36,7 +36,9 @@ MOST_IMPOSSIBLE = 0.02  # of the targets
 
 @dataclass(frozen=True)
 class Options:
-    upsample: int = option(2, "positions of the decoder for each source subword", at_least=1)
+    upsample: int = option(
+        2, "positions of the decoder for each source subword", at_least=1, at_most=100
+    )
 
 
 @dataclass(frozen=True)
