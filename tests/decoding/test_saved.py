@@ -9,8 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from oaxe.decoding.saved import CONFIG, SUBWORDS, WEIGHTS, _crc32
+from oaxe.decoding.saved import CONFIG, SUBWORDS, WEIGHTS
 from oaxe.decoding.translator import Translator
+from oaxe.support.checksums import sha256
 from oaxe.support.errors import UserError
 from oaxe.text.subwords import Subwords
 from tests.decoding.samples import KINDS, SENTENCES, translator
@@ -73,6 +74,75 @@ def change_config(folder: Path, **changes: Any) -> None:
     (folder / CONFIG).write_text(json.dumps({**config, **changes}))
 
 
+def sign(folder: Path) -> None:
+    """With the checksums of what is there."""
+    change_config(folder, sha256={name: sha256(folder / name) for name in (WEIGHTS, SUBWORDS)})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architecture": {"encoder_layers": 100_000}}, r"encoder_layers must .* 512, got 100000"),
+        ({"architecture": {"dim": 1e99}}, r"architecture.dim must be a number .* got 1e\+99"),
+        ({"architecture": {"max_length": 10**12}}, r"max_length .* to 1,000,000, got"),
+        ({"architecture": {"dropout": float("nan")}}, "architecture.dropout must be a number"),
+        ({"architecture": {"heads": "4"}}, "architecture.heads must be a number"),
+        ({"architecture": {"heads": 0}}, '"architecture" in .* is none'),
+        ({"architecture": [1]}, r'"architecture" must be an object .* got \[1\]'),
+        ({"decoding": {"refine_steps": 10**9}}, "refine_steps must be at most 1,000"),
+        ({"decoding": [], "options": 3}, r'(?s)"decoding" must be.*"options" must be'),
+        ({"languages": "en"}, r'"languages" must be two names, source and target, got .en'),
+        ({"sha256": {}}, f'"sha256" in .* lacks {WEIGHTS}, {SUBWORDS}'),
+        ({"sha256": 3}, '"sha256" in .* lacks every file'),
+        ({"sha256": {WEIGHTS: "0", SUBWORDS: []}}, f"{WEIGHTS} is damaged: its sha256 is"),
+    ],
+)
+def test_rejects_impossible_descriptions(
+    changes: dict[str, Any], message: str, subwords: Subwords, tmp_path: Path
+) -> None:
+    translator(subwords).save_pretrained(tmp_path)
+    if isinstance(architecture := changes.get("architecture"), dict):
+        written = json.loads((tmp_path / CONFIG).read_text())["architecture"]
+        changes = {"architecture": {**written, **architecture}}
+    change_config(tmp_path, **changes)
+    with pytest.raises(UserError, match=message):
+        Translator.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "..", "a\\b", ""])
+def test_checksums_name_files_of_the_folder_alone(
+    name: str, subwords: Subwords, tmp_path: Path
+) -> None:
+    translator(subwords).save_pretrained(tmp_path)
+    sums = json.loads((tmp_path / CONFIG).read_text())["sha256"]
+    change_config(tmp_path, sha256={**sums, name: "0"})
+    with pytest.raises(UserError, match="which is no file of its folder; do not use"):
+        Translator.from_pretrained(tmp_path)
+
+
+def test_folders_with_crc32_alone_are_verified_by_it(subwords: Subwords, tmp_path: Path) -> None:
+    translator(subwords).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / CONFIG).read_text())
+    del config["sha256"]
+    (tmp_path / CONFIG).write_text(json.dumps(config))
+    Translator.from_pretrained(tmp_path)
+    change_config(tmp_path, crc32={**config["crc32"], WEIGHTS: 1})
+    with pytest.raises(UserError, match=f"{WEIGHTS} is damaged: its crc32 is \\d+, "):
+        Translator.from_pretrained(tmp_path)
+    change_config(tmp_path, crc32={})
+    with pytest.raises(UserError, match='"crc32" in .* lacks'):
+        Translator.from_pretrained(tmp_path)
+
+
+def test_rejects_weights_that_are_not_finite(subwords: Subwords, tmp_path: Path) -> None:
+    ours = translator(subwords)
+    name = "transformer.tokens.weight"
+    ours.system.state_dict()[name][3, 4] = torch.nan
+    ours.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=f"not finite, in {name}: its training failed"):
+        Translator.from_pretrained(tmp_path)
+
+
 def test_all_tensors_that_do_not_fit_are_named_at_once(subwords: Subwords, tmp_path: Path) -> None:
     translator(subwords).save_pretrained(tmp_path)
     weights = load_file(tmp_path / WEIGHTS)
@@ -81,8 +151,7 @@ def test_all_tensors_that_do_not_fit_are_named_at_once(subwords: Subwords, tmp_p
     weights[tokens] = weights[tokens][:50].clone()
     weights["extra"] = torch.zeros(2)
     save_file(weights, tmp_path / WEIGHTS)
-    crc32 = {name: _crc32(tmp_path / name) for name in (WEIGHTS, SUBWORDS)}
-    change_config(tmp_path, crc32=crc32)
+    sign(tmp_path)
     with pytest.raises(UserError) as error:
         Translator.from_pretrained(tmp_path)
     assert str(error.value).splitlines()[1:] == [
@@ -107,12 +176,12 @@ def test_damaged_files_are_named(subwords: Subwords, tmp_path: Path) -> None:
         content = bytearray((folder / name).read_bytes())
         content[-5] ^= 1
         (folder / name).write_bytes(content)
-        assert re.search(f"{name} is damaged: its CRC32 is", message(folder))
+        assert re.search(f"{name} is damaged: its sha256 is", message(folder))
         (folder / name).unlink()
         assert f"has no {name}" in message(folder)
     folder = saved("config")
     (folder / CONFIG).write_text("[]")
-    assert "has format None" in message(folder)
+    assert "not written by oaxe but by another toolkit" in message(folder)
     (folder / CONFIG).write_text('{"format": 2, "system": "cmlm", "architecture": {}}')
     assert "lacks crc32, decoding, languages, options;" in message(folder)
     (folder / CONFIG).write_text("{")

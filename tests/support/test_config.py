@@ -15,6 +15,7 @@ from oaxe.support.config import (
     load,
     option,
     override,
+    read,
     required,
     to_mapping,
 )
@@ -108,6 +109,12 @@ def test_reports_all_problems_at_once() -> None:
         ({"optim": 3}, "optim must be a section of `key: value`, got 3"),
         ({"zzz": 3}, "zzz is not an option; known: run, data, optim, start, compiled"),
         ({"optim": {"lr": -1}}, "optim.lr must be at least 0, got -1.0"),
+        ({"optim": {"lr": math.inf}}, "optim.lr must be at most 1,000,000,000, got inf"),
+        ({"optim": {"lr": 16**999}}, "optim.lr must be at most 1,000,000,000, got inf"),
+        (
+            {"data": {"folder": "d", "batch_tokens": 16**9999}},
+            "data.batch_tokens must be at most 1,000,000,000, got a number of over 300 digits",
+        ),
         ({"optim": {"lr": math.nan}}, "optim.lr must be at least 0, got nan"),
         ({"optim": {"betas": [0.5, 1]}}, "optim.betas must be below 1, got [0.5, 1.0]"),
         ({"optim": {"smoothing": 0.6}}, "optim.smoothing must be at most 0.5, got 0.6"),
@@ -178,3 +185,33 @@ def test_rejects_files_that_are_no_configuration(
         load(Settings, path)
     with pytest.raises(UserError, match="cannot read"):
         load(Settings, tmp_path / "none.yaml")
+
+
+LEVELS = [f"l{n + 1}: &l{n + 1} [*l{n}, *l{n}, *l{n}, *l{n}]" for n in range(30)]
+MERGES = [f"m{n + 1}: &m{n + 1} {{k{n}: 1, <<: [*m{n}, *m{n}, *m{n}]}}" for n in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("run: a\nrun: b", r"run is given twice; remove one of them(.|\n)*line 2"),
+        ("optim: {lr: 1, lr: 2}", "lr is given twice"),
+        ("a: " + "[" * 3000 + "]" * 3000, "not valid YAML: maximum recursion"),
+        ("run: " + "9" * 5000, "not valid YAML: Exceeds the limit"),
+        ("\n".join(["l0: &l0 [1]", *LEVELS, "run: *l30"]), r"run must be text, got \[\[\[\.\.\."),
+        ("\n".join(["l0: &l0 [1]", *LEVELS, "optim: {decay: *l30}"]), "optim.decay must be one of"),
+        ("\n".join(["m0: &m0 {a: 1}", *MERGES]), "more than 1,000 keys in one section"),
+    ],
+    ids=["twice", "twice inside", "deep", "digits", "anchors", "anchors for a choice", "merges"],
+)
+def test_rejects_what_would_mislead_or_hang(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError, match=message):
+        load(Settings, path)
+
+
+def test_merged_values_can_be_changed(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}")
+    assert read(path)["b"] == {"x": 1, "y": 3}

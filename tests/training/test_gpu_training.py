@@ -150,6 +150,7 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
         DSLP,
         IMPUTER,
         LANMT,
+        FLOWSEQ,
         DAG,
         TRANSFORMER,
         LANGUAGE_MODEL,

@@ -20,7 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from oaxe.support.checksums import checksum
+from oaxe.decoding.checks import check_config, check_finite, verify_files
+from oaxe.support.checksums import checksum, sha256
 from oaxe.support.config import build
 from oaxe.support.errors import UserError
 from oaxe.support.files import sync
@@ -47,7 +48,8 @@ def save_folder(
         "format": FORMAT,
         **system.description(),
         **description,
-        "crc32": {name: _crc32(new[name]) for name in (WEIGHTS, SUBWORDS)},
+        "crc32": {name: _crc32(new[name]) for name in (WEIGHTS, SUBWORDS)},  # for older versions
+        "sha256": {name: sha256(new[name]) for name in (WEIGHTS, SUBWORDS)},
     }
     new[CONFIG].write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     for path in new.values():
@@ -82,14 +84,7 @@ def load_folder(
             raise UserError(f"there is no folder {path}; give one of those in {folder.parent}")
         folder = _download(str(path))
     config = _read_config(folder)
-    for name, expected in config["crc32"].items():
-        if not (folder / name).is_file():
-            raise UserError(f"{folder} has no {name}: copy the whole folder again")
-        if (found := _crc32(folder / name)) != expected:
-            raise UserError(
-                f"{folder / name} is damaged: its CRC32 is {found}, "
-                f"{CONFIG} says {expected}. Copy the file again"
-            )
+    verify_files(folder, config, (WEIGHTS, SUBWORDS), folder / CONFIG)
     return _load_system(folder / WEIGHTS, config, systems), folder / SUBWORDS, config
 
 
@@ -102,10 +97,15 @@ def _read_config(folder: Path) -> dict[str, Any]:
         )
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: {error}") from None
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        found = config.get("format") if isinstance(config, dict) else None
+    if not isinstance(config, dict) or "format" not in config:
+        raise UserError(
+            f"{path} was not written by oaxe but by another toolkit, whose models have other "
+            "weights; give a run that oaxe train made, or a folder that save_pretrained wrote"
+        )
+    if config["format"] != FORMAT:
+        found = config["format"]
         raise UserError(
             f"{path} has format {found}, this version of oaxe reads {FORMAT}; "
             "use the version that wrote it"
@@ -113,6 +113,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     missing = [key for key in KEYS if key not in config]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}; take the file that was written")
+    check_config(config, path)
     return config
 
 
@@ -122,7 +123,7 @@ def _load_system(path: Path, config: Mapping[str, Any], systems: Collection[str]
     try:
         with torch.device("meta"):  # neither memory nor random numbers for weights read next
             system = new_system(name, config["architecture"], options)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (ArithmeticError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f'"architecture" in {where} is none: {error}') from None
     try:
         weights = load_file(path)
@@ -131,6 +132,7 @@ def _load_system(path: Path, config: Mapping[str, Any], systems: Collection[str]
     problems = differences(system.state_dict(), weights)
     if problems:
         raise UserError(f"{path} does not fit its {CONFIG}:\n  " + "\n  ".join(problems))
+    check_finite(weights, path)
     system.load_state_dict({name: w.float() for name, w in weights.items()}, assign=True)
     return system.eval()
 

@@ -7,6 +7,7 @@ reported together, each with the nearest valid name.
 import dataclasses
 import math
 import operator
+import reprlib
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import yaml
 from oaxe.support.errors import UserError, did_you_mean, nearest
 
 T = TypeVar("T")
+MOST_KEYS = 1_000  # of a section
 
 
 def option(
@@ -25,7 +27,7 @@ def option(
     help: str,
     *,
     at_least: float = 0,
-    at_most: float = math.inf,
+    at_most: float = 1_000_000_000,
     below: float = math.inf,
 ) -> Any:
     """A dataclass field with a default, one sentence of help, and bounds if it is a number."""
@@ -69,12 +71,12 @@ def load(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
 def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The content of a YAML file, changed by overrides, before any of it is checked."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(
             f"cannot read {path}: {error.strerror}; give the path of a YAML file"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid YAML: {error}") from None
     if content is None:
         content = {}
@@ -85,6 +87,34 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     for change in overrides:
         override(content, change)
     return content
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML takes the last of several values for the same key; here they are an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{key.value[:100]} is given twice; remove one of them",
+                    problem_mark=key.start_mark,
+                )
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
+        return super().construct_mapping(node, deep)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Puts in what ``<<`` names, which may name more, and so on."""
+        super().flatten_mapping(node)
+        if len(node.value) > MOST_KEYS:
+            raise yaml.MarkedYAMLError(
+                problem=f"more than {MOST_KEYS:,} keys in one section", problem_mark=node.start_mark
+            )
+
+
+def parse(text: str) -> Any:
+    """YAML as plain values. Raises YAMLError, ValueError or RecursionError."""
+    return yaml.load(text, _Loader)
 
 
 def build(kind: type[T], content: Mapping[str, Any], where: str = "configuration") -> T:
@@ -211,8 +241,8 @@ def override(content: dict[str, Any], change: str) -> None:
         content[section] = inside
         content = inside
     try:
-        content[key] = yaml.safe_load(text)
-    except yaml.YAMLError:
+        content[key] = parse(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
         raise UserError(f"--set {change}: {text!r} is not a YAML value") from None
 
 
@@ -227,15 +257,17 @@ def _fields(kind: type[Any]) -> list[tuple[dataclasses.Field[Any], Any]]:
 
 def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any:
     if not isinstance(content, Mapping):
-        problems.append(f"{path.rstrip('.')} must be a section of `key: value`, got {content!r}")
+        problems.append(
+            f"{path.rstrip('.')} must be a section of `key: value`, got {_short(content)}"
+        )
         return None
     fields = _fields(kind)
     names = [field.name for field, _ in fields]
     for key in content:
         if key not in names:
             known = f"; known: {', '.join(names)}" if names else "; there are none here"
-            close = did_you_mean(str(key), names, path)
-            problems.append(f"{path}{key} is not an option{close or known}")
+            close = did_you_mean(_plain(key), names, path)
+            problems.append(f"{path}{_plain(key)} is not an option{close or known}")
     values: dict[str, Any] = {}
     before = len(problems)
     for field, hint in fields:
@@ -270,9 +302,9 @@ def _build_choice(
     if not known:
         where = f"{path}.name" if isinstance(given, Mapping) else path
         names = ", ".join(alternatives)
-        hint = did_you_mean(str(name), alternatives)
-        problems.append(f"{where} must be one of {names}, got {name!r}{hint}")
-        name = nearest(str(name), alternatives)  # its options are checked too
+        hint = did_you_mean(_plain(name), alternatives)
+        problems.append(f"{where} must be one of {names}, got {_short(name)}{hint}")
+        name = nearest(_plain(name), alternatives)  # its options are checked too
         if name is None:
             return None
     kind = alternatives[name]
@@ -298,7 +330,7 @@ def _check_bounds(
             broken = (kind for kind, bound in bounds.items() if not holds[kind](number, bound))
             if kind := next(broken, None):
                 shown = list(value) if isinstance(value, tuple) else value
-                problems.append(f"{name} must be {kind} {bounds[kind]:g}, got {shown}")
+                problems.append(f"{name} must be {kind} {bounds[kind]:,}, got {_short(shown)}")
                 return
 
 
@@ -314,11 +346,11 @@ def _convert(hint: Any, value: Any, name: str, problems: list[str]) -> Any:
         if value in choices:
             return value
         names = [str(choice) for choice in choices]
-        close = did_you_mean(str(value), names)
-        problems.append(f"{name} must be one of {', '.join(names)}, got {value!r}{close}")
+        close = did_you_mean(_plain(value), names)
+        problems.append(f"{name} must be one of {', '.join(names)}, got {_short(value)}{close}")
         return None
     if isinstance(value, Mapping):
-        problems.append(f"{name} is a value, not a section; got {value!r}")
+        problems.append(f"{name} is a value, not a section; got {_short(value)}")
         return None
     if origin is tuple:
         if isinstance(value, list) and len(value) == len(choices):
@@ -332,11 +364,30 @@ def _convert(hint: Any, value: Any, name: str, problems: list[str]) -> Any:
         except ValueError:
             pass
     elif hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) < 1e300 else math.inf  # which is above all bounds
     elif type(value) is hint:
         return value
-    problems.append(f"{name} must be {_type_name(hint)}, got {value!r}")
+    problems.append(f"{name} must be {_type_name(hint)}, got {_short(value)}")
     return None
+
+
+class _Short(reprlib.Repr):
+    """The beginning of a value: in YAML, a few lines of anchors can stand for gigabytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother, self.maxlong = 2, 100, 100, 60
+
+    def repr_int(self, x: int, level: int) -> str:
+        return super().repr_int(x, level) if abs(x) < 1e300 else "a number of over 300 digits"
+
+
+_short = _Short().repr
+
+
+def _plain(value: Any) -> str:
+    """The same, without the quotes of a text."""
+    return value[:100] if isinstance(value, str) else _short(value)
 
 
 def _type_name(hint: Any) -> str:

@@ -65,9 +65,13 @@ class Options:
 
 @dataclass(frozen=True)
 class Decoding:
-    length_candidates: int = option(5, "lengths tried for each sentence; 1 is fastest", at_least=1)
+    length_candidates: int = option(
+        5, "lengths tried for each sentence; 1 is fastest", at_least=1, at_most=1_000
+    )
     repeats: Repeats = repeats()
-    refine_steps: int = option(1, "passes of the decoder; above 1 is mask-predict", at_least=1)
+    refine_steps: int = option(
+        1, "passes of the decoder; above 1 is mask-predict", at_least=1, at_most=1_000
+    )
     length_penalty: float = length_penalty()
 
     def __post_init__(self) -> None:

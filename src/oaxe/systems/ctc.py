@@ -47,7 +47,9 @@ BONUSES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # worth trying
 
 @dataclass(frozen=True)
 class Options:
-    upsample: int = option(2, "positions of the decoder for each source subword", at_least=1)
+    upsample: int = option(
+        2, "positions of the decoder for each source subword", at_least=1, at_most=100
+    )
     objective: Choice = choice(CTC_OBJECTIVES, "likelihood", "what is learned")
 
 

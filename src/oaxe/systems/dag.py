@@ -58,7 +58,9 @@ Method = Literal["viterbi", "beam", "lookahead", "greedy"]
 
 @dataclass(frozen=True)
 class Options:
-    vertices: int = option(4, "vertices of the graph for each source subword", at_least=2)
+    vertices: int = option(
+        4, "vertices of the graph for each source subword", at_least=2, at_most=100
+    )
     start: float = option(0.5, "revealed words for each wrong one, at the start", at_most=1)
     end: float = option(0.1, "the same at the end of training; linear in between", at_most=1)
     objective: Choice = choice(DAG_OBJECTIVES, "likelihood", "what is learned")

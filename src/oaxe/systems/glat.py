@@ -46,7 +46,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Decoding:
-    length_candidates: int = option(5, "lengths tried for each sentence; 1 is fastest", at_least=1)
+    length_candidates: int = option(
+        5, "lengths tried for each sentence; 1 is fastest", at_least=1, at_most=1_000
+    )
     repeats: Repeats = repeats()
     length_penalty: float = length_penalty()
 

@@ -33,9 +33,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Decoding:
-    beam: int = option(1, "beam width; 1 is greedy search", at_least=1)
+    beam: int = option(1, "beam width; 1 is greedy search", at_least=1, at_most=1_000)
     length_penalty: float = length_penalty()
-    max_ratio: float = option(2.0, "most target subwords for each of the source, and 10 more")
+    max_ratio: float = option(
+        2.0, "most target subwords for each of the source, and 10 more", at_most=1_000
+    )
 
     def __str__(self) -> str:
         penalty = f", length penalty {self.length_penalty:g}" * (self.length_penalty != 1)

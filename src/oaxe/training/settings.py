@@ -52,7 +52,7 @@ class ModelSettings:
         "start", "both: counted from the end of the sentence as well; not for autoregressive models"
     )
     dropout: float = option(0.3, "share of activations dropped while training", below=1)
-    max_length: int = option(256, "longest sentence, in subwords", at_least=1)
+    max_length: int = option(256, "longest sentence, in subwords", at_least=1, at_most=100_000)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class TrainSettings:
     cuda_graphs: bool = option(True, "on a GPU: record updates, and replay them")
     compile: bool = option(False, "torch.compile the model, without cuda_graphs")
     recompute: bool = option(False, "keep no activations of layers: less memory, more time")
-    seed: int = option(1, "of weights, batches, masks and dropout")
+    seed: int = option(1, "of weights, batches, masks and dropout", at_most=2**63 - 1)
     log_every: int = option(50, "updates between lines of metrics.jsonl", at_least=1)
     save_every: int = option(1_000, "updates between checkpoints to resume from", at_least=1)
 

@@ -1,0 +1,97 @@
+"""What a saved model may say: its files come from anybody, and a mistake must not hang or mislead.
+
+Every file that is read has a checksum, names stay in the folder, numbers are those of a model that
+could be trained, and weights are finite. Each check raises UserError.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from oaxe.support.checksums import checksum, sha256
+from oaxe.support.errors import UserError
+
+LARGEST = {
+    "vocab_size": 10_000_000,
+    "dim": 65_536,
+    "ffn": 1_000_000,
+    "heads": 4_096,
+    "encoder_layers": 512,
+    "decoder_layers": 512,
+}
+LARGEST_OTHER = 1_000_000  # as many positions, for example
+
+
+def check_config(config: Mapping[str, Any], path: Path) -> None:
+    """All wrong types and numbers at once."""
+    wrong = [
+        f'"{name}" must be an object of names and values, got {_short(config[name])}'
+        for name in ("architecture", "decoding", "options")
+        if not isinstance(config[name], dict)
+    ]
+    languages = config["languages"]
+    if not isinstance(languages, list) or [type(name) for name in languages] != [str, str]:
+        wrong.append(f'"languages" must be two names, source and target, got {_short(languages)}')
+    if isinstance(config["architecture"], dict):
+        wrong += _impossible(config["architecture"])
+    if wrong:
+        raise UserError(
+            f"{path} describes no model; copy it again. What is wrong:\n  " + "\n  ".join(wrong)
+        )
+
+
+def _impossible(architecture: Mapping[str, Any]) -> list[str]:
+    wrong = []
+    for name, value in architecture.items():
+        most = LARGEST.get(name, LARGEST_OTHER)
+        is_number = isinstance(value, int | float)
+        if (is_number and not 0 <= value <= most) or (name in LARGEST and type(value) is not int):
+            wrong.append(
+                f"architecture.{name} must be a number from 0 to {most:,}, got {_short(value)}"
+            )
+    return wrong
+
+
+def verify_files(
+    folder: Path, config: Mapping[str, Any], needed: Iterable[str], path: Path
+) -> None:
+    """Compare files with the SHA-256 in the config, or the CRC32 of earlier versions."""
+    kind = "sha256" if "sha256" in config else "crc32"
+    sums = config[kind]
+    if not isinstance(sums, dict) or (missing := sorted({*needed} - sums.keys())):
+        names = ", ".join(missing) if isinstance(sums, dict) else "every file"
+        raise UserError(f'"{kind}" in {path} lacks {names}; copy the file that was written')
+    for name, expected in sums.items():
+        if name in ("", ".", "..") or set(name) & {"/", "\\", "\0"}:
+            raise UserError(
+                f'"{kind}" in {path} names {_short(name)}, which is no file of its folder; '
+                "do not use this model"
+            )
+        if not (folder / name).is_file():
+            raise UserError(f"{folder} has no {name}: copy the whole folder again")
+        if (found := _sum(kind, folder / name)) != expected:
+            raise UserError(
+                f"{folder / name} is damaged: its {kind} is {found}, "
+                f"{path.name} says {_short(expected)}. Copy the file again"
+            )
+
+
+def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:
+    bad = [name for name, weight in weights.items() if not weight.isfinite().all()]
+    if bad:
+        names = ", ".join(sorted(bad)[:3]) + (" and others" if len(bad) > 3 else "")
+        raise UserError(
+            f"{path} holds weights that are not finite, in {names}: its training failed; "
+            "take an earlier checkpoint"
+        )
+
+
+def _sum(kind: str, path: Path) -> str | int:
+    return sha256(path) if kind == "sha256" else int(checksum(path).crc32, 16)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
