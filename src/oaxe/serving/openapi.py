@@ -8,16 +8,16 @@ from oaxe.serving.requests import FORM_TYPES, JSON_TYPE, MAX_ALTERNATIVES
 
 TEXT = {"type": "string"}
 ERRORS = {
-    400: "not what is described here: the message names the field",
-    401: "an API key is needed",
-    403: "an unknown API key, or a page of another site",
-    405: "another method",
-    408: "the request took too long to arrive",
-    413: "too large",
-    415: "another content type",
-    422: "a sentence is longer than the model reads; nothing is translated",
-    500: "an error of the server, whose log has the traceback",
-    503: "too much to do, or stopping; try again after Retry-After seconds",
+    400: "Not what is described here: the message names the field",
+    401: "An API key is needed",
+    403: "An unknown API key, or a page of another site",
+    405: "Another method",
+    408: "The request took too long to arrive",
+    413: "Too large",
+    415: "Another content type",
+    422: "A sentence is longer than the model reads; nothing is translated",
+    500: "An error of the server, whose log has the traceback",
+    503: "Too much to do, or stopping; try again after Retry-After seconds",
 }
 
 
@@ -26,7 +26,7 @@ def describe_api(limits: Limits, *, needs_key: bool) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Translation",
+            "title": "Translation over HTTP",
             "version": __version__,
             "description": "POST /translate and GET /languages are compatible with LibreTranslate.",
         },
@@ -124,7 +124,7 @@ def _get(summary: str, schema: dict[str, Any], *errors: int, kind: str = JSON_TY
 
 def _errors(*statuses: int) -> dict[str, Any]:
     error = {"$ref": "#/components/schemas/Error"}
-    return {str(status): _answer(ERRORS[status].capitalize() + ".", error) for status in statuses}
+    return {str(status): _answer(f"{ERRORS[status]}.", error) for status in statuses}
 
 
 def _answer(description: str, schema: dict[str, Any], kind: str = JSON_TYPE) -> dict[str, Any]:
