@@ -133,14 +133,15 @@ def linear_losses(
     return graph + oaxe.linear_ctc_loss(hidden, embedding, target, blank=BLANK, **options)
 
 
-def linear_ngrams(
+def linear_objectives(
     hidden: Tensor, embedding: Tensor, scores: Tensor, target: Tensor, mask: Tensor
 ) -> Tensor:
     options: Any = {"logit_mask": mask, "reduction": "sum"}
     links = links_of(scores, mask)
     graph = oaxe.linear_dag_ngram_loss(hidden, embedding, links, target, **options)
     options |= {"blank": BLANK, "capacity": mask.numel() - 1}
-    return graph + oaxe.linear_ctc_ngram_loss(hidden, embedding, target, **options)
+    ctc = oaxe.linear_ctc_ngram_loss(hidden, embedding, target, **options)
+    return graph + ctc + oaxe.linear_coco_loss(hidden, embedding, target, **options)
 
 
 def plain_losses(
@@ -152,17 +153,18 @@ def plain_losses(
     return graph + oaxe.ctc_loss(logits, target, blank=BLANK, **options)
 
 
-def plain_ngrams(
+def plain_objectives(
     hidden: Tensor, embedding: Tensor, scores: Tensor, target: Tensor, mask: Tensor
 ) -> Tensor:
     options: Any = {"logit_mask": mask, "reduction": "sum"}
     logits, links = F.linear(hidden, embedding), links_of(scores, mask)
     graph = oaxe.dag_ngram_loss(logits, links, target, **options)
-    return graph + oaxe.ctc_ngram_loss(logits, target, blank=BLANK, **options)
+    ctc = oaxe.ctc_ngram_loss(logits, target, blank=BLANK, **options)
+    return graph + ctc + oaxe.coco_loss(logits, target, blank=BLANK, **options)
 
 
 @pytest.mark.parametrize(
-    ("linear", "plain"), [(linear_losses, plain_losses), (linear_ngrams, plain_ngrams)]
+    ("linear", "plain"), [(linear_losses, plain_losses), (linear_objectives, plain_objectives)]
 )
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_losses_no_further_off_than_plain_ones(
@@ -194,7 +196,7 @@ def test_nothing_waits_for_the_device() -> None:
 
     def work() -> tuple[Tensor, ...]:
         loss = linear_losses(*given) + plain_losses(*given)
-        loss = loss + linear_ngrams(*given) + plain_ngrams(*given)
+        loss = loss + linear_objectives(*given) + plain_objectives(*given)
         gradients = torch.autograd.grad(loss, [hidden, embedding, scores])
         labels = oaxe.ctc_best_path(logits, target, blank=BLANK, logit_mask=mask)
         vertices = oaxe.dag_best_path(logits, links, target, logit_mask=mask)
@@ -217,7 +219,7 @@ def test_recorded_and_replayed_with_other_inputs() -> None:
 
     def work(inputs: Inputs) -> list[Tensor]:
         hidden, embedding, scores, target, mask = inputs
-        loss = linear_losses(*inputs) + linear_ngrams(*inputs)
+        loss = linear_losses(*inputs) + linear_objectives(*inputs)
         logits = F.linear(hidden, embedding).detach()
         return [
             loss,
@@ -243,7 +245,7 @@ def test_recorded_and_replayed_with_other_inputs() -> None:
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("losses", [linear_losses, linear_ngrams])
+@pytest.mark.parametrize("losses", [linear_losses, linear_objectives])
 def test_compiled_without_a_graph_break(losses: Callable[..., Tensor]) -> None:
     given = linear_example(torch.float32)
     torch.compiler.reset()

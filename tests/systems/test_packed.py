@@ -46,6 +46,8 @@ def new(name: str, options: dict[str, Any] | None = None, **changes: Any) -> Sys
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("ctc", {"objective": "ngrams"}),
     ("ctc_glat", {"objective": "ngrams"}),
+    ("ctc", {"objective": "coco"}),
+    ("ctc_glat", {"objective": {"name": "coco", "rest": "blanks"}}),
 ]
 
 

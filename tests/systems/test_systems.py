@@ -115,6 +115,7 @@ def test_a_description_builds_the_same_model(name: str) -> None:
 LEARNING: list[tuple[str, dict[str, Any]]] = [
     ("ctc", {"objective": "ngrams"}),
     ("ctc_glat", {"objective": "ngrams"}),
+    ("ctc", {"objective": "coco"}),
     ("dag", {"objective": "ngrams"}),
 ]
 

@@ -10,11 +10,13 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor
 
 from oaxe.losses import (
+    linear_coco_loss,
     linear_ctc_loss,
     linear_ctc_ngram_loss,
     linear_dag_loss,
     linear_dag_ngram_loss,
 )
+from oaxe.losses.coco import Rest
 from oaxe.support.config import option
 from oaxe.text.symbols import BLANK
 
@@ -85,6 +87,26 @@ class CTCNgrams:
 
 
 @dataclass(frozen=True)
+class CoCO:
+    ctc_weight: float = option(0.1, "weight of CTC; that of OaXE is the rest of 1", at_most=1)
+    rest: Rest = option("repeats", "what positions without a word of their own learn to say")
+
+    fine_tunes: ClassVar[bool] = True
+
+    def __call__(
+        self,
+        hidden: Tensor,
+        linear_weight: Tensor,
+        target: Tensor,
+        mask: Tensor,
+        capacity: int | None,
+    ) -> Tensor:
+        options: Any = {"logit_mask": mask, "reduction": "sum", "capacity": capacity}
+        options |= {"ctc_weight": self.ctc_weight, "rest": self.rest}
+        return linear_coco_loss(hidden, linear_weight, target, blank=BLANK, **options)
+
+
+@dataclass(frozen=True)
 class DAGLikelihood:
     fine_tunes: ClassVar[bool] = False
 
@@ -120,5 +142,9 @@ class DAGNgrams:
         return linear_dag_ngram_loss(hidden, linear_weight, links, target, n=self.n, **options)
 
 
-CTC_OBJECTIVES: dict[str, type[Any]] = {"likelihood": CTCLikelihood, "ngrams": CTCNgrams}
+CTC_OBJECTIVES: dict[str, type[Any]] = {
+    "likelihood": CTCLikelihood,
+    "ngrams": CTCNgrams,
+    "coco": CoCO,
+}
 DAG_OBJECTIVES: dict[str, type[Any]] = {"likelihood": DAGLikelihood, "ngrams": DAGNgrams}

@@ -8,6 +8,7 @@ from oaxe.losses.assignment import (
     linear_assignment,
 )
 from oaxe.losses.axe import axe_loss
+from oaxe.losses.coco import coco_loss, linear_coco_loss
 from oaxe.losses.ctc import ctc_best_path, ctc_loss
 from oaxe.losses.dag import dag_best_path, dag_loss
 from oaxe.losses.fused import (
@@ -43,6 +44,7 @@ __all__ = [
     "axe_loss",
     "best_order",
     "check_costs",
+    "coco_loss",
     "ctc_best_path",
     "ctc_loss",
     "ctc_ngram_loss",
@@ -51,6 +53,7 @@ __all__ = [
     "dag_ngram_loss",
     "linear_assignment",
     "linear_axe_loss",
+    "linear_coco_loss",
     "linear_ctc_best_path",
     "linear_ctc_loss",
     "linear_ctc_ngram_loss",

@@ -4,7 +4,8 @@ As Libovický and Helcl (2018): the decoder reads every source token several tim
 has to be predicted; decoding collapses repeats and removes blanks.
 
 A trained model can be fine-tuned for the n-grams that it has in common with the target (NMLA, Shao
-et al., 2022), see :mod:`oaxe.losses.ngrams`.
+et al., 2022), see :mod:`oaxe.losses.ngrams`, or for its words in any order (CoCO), see
+:mod:`oaxe.losses.coco`.
 """
 
 from collections.abc import Mapping
