@@ -10,12 +10,18 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor
 
 from oaxe.criteria.axe import AXE
+from oaxe.criteria.ngram_oaxe import NgramOaXE
 from oaxe.criteria.oaxe import OaXE
 from oaxe.criteria.xe import XE
 from oaxe.model.masking import Masking
 from oaxe.model.statistics import Statistics
 
-CRITERIA: dict[str, type[Any]] = {"xe": XE, "axe": AXE, "oaxe": OaXE}
+CRITERIA: dict[str, type[Any]] = {
+    "xe": XE,
+    "axe": AXE,
+    "oaxe": OaXE,
+    "ngram_oaxe": NgramOaXE,
+}
 
 
 class Criterion(Protocol):
