@@ -12,6 +12,7 @@ from torch import Tensor
 from oaxe.criteria import CRITERIA
 from oaxe.criteria.axe import AXE
 from oaxe.criteria.bag_of_ngrams import BagOfNgrams
+from oaxe.criteria.ngram_oaxe import NgramOaXE
 from oaxe.criteria.oaxe import OaXE
 from oaxe.criteria.xe import XE
 from oaxe.model.masking import IGNORED, Masking
@@ -118,6 +119,17 @@ def test_statistics_of_oaxe() -> None:
     assert moved > 0
 
 
+@pytest.mark.parametrize("truncation", [0.0, 0.05])
+def test_oaxe_of_ngrams(truncation: float) -> None:
+    hidden, weight, target = layer_and_target()
+    given = hidden, weight, target, 0.1
+    loss, statistics = NgramOaXE(n=1, truncation=truncation)(*given)
+    expected, of_words = OaXE(truncation)(*given)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(statistics["truncated"], of_words["truncated"], check_dtype=False)
+    torch.testing.assert_close(NgramOaXE(n=5)(*given)[0], XE()(*given)[0])
+
+
 @pytest.mark.parametrize("name", CRITERIA)
 def test_every_criterion_has_its_parts(name: str) -> None:
     kind = CRITERIA[name]
@@ -139,6 +151,7 @@ def test_what_the_criteria_ask_of_the_model() -> None:
         "axe": ("unobserved", True, False),
         "oaxe": ("unobserved", False, True),
         "bag_of_ngrams": ("unobserved", False, False),
+        "ngram_oaxe": ("unobserved", False, True),
     }
     assert CRITERIA.keys() == expected.keys()
     for name, parts in expected.items():

@@ -64,6 +64,8 @@ PAIRS: list[tuple[Loss, Loss, dict[str, Any]]] = [
     (oaxe.linear_ctc_ngram_loss, oaxe.ctc_ngram_loss, {"blank": BLANK}),
     (linear_dag_ngrams, dag_ngrams, {"n": 2}),
     (oaxe.linear_coco_loss, oaxe.coco_loss, {"blank": BLANK}),
+    (oaxe.linear_ngram_oaxe_loss, oaxe.ngram_oaxe_loss, {"truncation": 0.1}),
+    (oaxe.linear_ngram_oaxe_loss, oaxe.ngram_oaxe_loss, {"n": 3, "label_smoothing": 0.1}),
 ]
 
 
@@ -467,8 +469,8 @@ def test_a_capacity_changes_nothing_but_the_work(
             ours, inputs, target, reduction=reduction, capacity=taking_part - 1, **options
         )
     except NotFiniteError:  # OaXE matches on the log-sum-exp if there are class weights
-        assert ours is oaxe.linear_oaxe_loss
-        assert "weight" in options
+        assert ours is not oaxe.linear_oaxe_loss or "weight" in options
+        assert "oaxe" in ours.__name__ or ours is oaxe.linear_coco_loss
     else:
         assert too_small.sum().isnan()
 

@@ -46,6 +46,7 @@ def test_nothing_waits_for_the_device() -> None:
         )  # fmt: skip
         loss = loss + oaxe.linear_axe_loss(hidden, embedding, target, blank=0)
         loss = loss + oaxe.linear_bag_of_ngrams_loss(hidden, embedding, target)
+        loss = loss + oaxe.linear_ngram_oaxe_loss(hidden, embedding, target, truncation=0.1)
         gradients = torch.autograd.grad(loss, [hidden, embedding])
     finally:
         torch.cuda.set_sync_debug_mode("default")  # waiting would have raised in between
@@ -61,6 +62,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("oaxe", {"weight": True}),
     ("axe", {"blank": 0}),
     ("bag_of_ngrams", {"n": 2}),
+    ("ngram_oaxe", {"n": 3, "truncation": 1e-3, "label_smoothing": 0.1}),
 ]
 
 
@@ -180,7 +182,7 @@ def test_vocabularies_of_any_size(vocab: int) -> None:
         assert (one - other).norm() <= 0.02 * other.norm() + 1e-6
 
 
-@pytest.mark.parametrize("name", ["xe", "oaxe", "axe"])
+@pytest.mark.parametrize("name", ["xe", "oaxe", "axe", "ngram_oaxe"])
 def test_compiled_without_a_graph_break(name: str) -> None:
     hidden, embedding, target = linear_example(torch.float32)
     options = {"blank": 0} if name == "axe" else {}

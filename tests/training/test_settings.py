@@ -55,7 +55,8 @@ def test_reports_all_problems_at_once() -> None:
         "run is missing",
         "data.batch_tokens must be whole number, got 'many'",
         "cmlm.lable_smoothing is not an option; did you mean cmlm.label_smoothing?",
-        "cmlm.loss must be one of xe, axe, oaxe, bag_of_ngrams, got 'oax'; did you mean oaxe?",
+        "cmlm.loss must be one of xe, axe, oaxe, bag_of_ngrams, ngram_oaxe, got 'oax'; did you mean "
+        "oaxe?",
         "decoding.beam is not an option; known: length_candidates, repeats",
         "optim.betas must be [number, number], got [0.9]",
         "optim.lr must be number, got 'fast'",
@@ -71,7 +72,7 @@ def test_reports_all_problems_at_once() -> None:
         ({"train": {}}, "nothing stops this run"),
         ({"model": {"system": "cmlmm"}}, "there is no system 'cmlmm'; did you mean cmlm"),
         ({"model": {"system": "transformer"}, "cmlm": {"loss": "oaxe"}}, "cmlm is not an option"),
-        ({"cmlm": {"loss": {"truncation": 0.1}}}, "truncation is an option of oaxe, not of xe"),
+        ({"cmlm": {"loss": {"truncation": 0.1}}}, "truncation is an option of oaxe and ngram_oaxe"),
         ({"cmlm": {"loss": {"name": "oaxe", "truncation": 1.0}}}, "cmlm.loss.truncation must be"),
         ({"model": {"system": "ctc"}, "ctc": {"annealing": True}}, "ctc.annealing is not an"),
         ({"model": {"system": "ctc"}, "ctc": {"upsample": 0}}, "ctc.upsample must be at least 1"),

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from oaxe.criteria.axe import AXE
 from oaxe.criteria.bag_of_ngrams import BagOfNgrams
+from oaxe.criteria.ngram_oaxe import NgramOaXE
 from oaxe.criteria.oaxe import OaXE
 from oaxe.criteria.xe import XE
 from oaxe.model.masking import Masking
@@ -21,6 +22,7 @@ CRITERIA: dict[str, type[Any]] = {
     "axe": AXE,
     "oaxe": OaXE,
     "bag_of_ngrams": BagOfNgrams,
+    "ngram_oaxe": NgramOaXE,
 }
 
 

@@ -24,6 +24,7 @@ from oaxe.losses.fused import (
     linear_xe_loss,
 )
 from oaxe.losses.modules import AXELoss, BagOfNgramsLoss, CTCLoss, DAGLoss, OaXELoss, XELoss
+from oaxe.losses.ngram_oaxe import linear_ngram_oaxe_loss, ngram_oaxe_loss
 from oaxe.losses.ngrams import (
     ctc_ngram_loss,
     dag_ngram_loss,
@@ -66,8 +67,10 @@ __all__ = [
     "linear_dag_loss",
     "linear_dag_ngram_loss",
     "linear_logsumexp",
+    "linear_ngram_oaxe_loss",
     "linear_oaxe_loss",
     "linear_xe_loss",
+    "ngram_oaxe_loss",
     "oaxe_loss",
     "xe_loss",
 ]

@@ -417,14 +417,14 @@ def _token_losses(
     if weight is not None:
         losses = losses * weight[words]
     if label_smoothing > 0:
-        smooth = _uniform_losses(layer, weight, logsumexp)
+        smooth = uniform_losses(layer, weight, logsumexp)
         losses = torch.lerp(losses, smooth, label_smoothing)
     too_improbable = (own - logsumexp).detach().exp() <= least_probability
     kept = mask & ~too_improbable  # NaN is kept, and seen
     return torch.where(kept, not_negative(losses), losses.new_zeros(())), kept
 
 
-def _uniform_losses(layer: Layer, weight: Tensor | None, logsumexp: Tensor) -> Tensor:
+def uniform_losses(layer: Layer, weight: Tensor | None, logsumexp: Tensor) -> Tensor:
     """``(batch, length)``: the mean cost of all words, by their mean embedding."""
     hidden, embedding, bias = layer
     embedding = at_least_float32(embedding)
