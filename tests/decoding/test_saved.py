@@ -130,7 +130,7 @@ def test_folders_with_crc32_alone_are_verified_by_it(subwords: Subwords, tmp_pat
     with pytest.raises(UserError, match=f"{WEIGHTS} is damaged: its crc32 is \\d+, "):
         Translator.from_pretrained(tmp_path)
     change_config(tmp_path, crc32={})
-    with pytest.raises(UserError, match='"crc32" in .* lacks'):
+    with pytest.raises(UserError, match=r'"crc32" in .* lacks'):
         Translator.from_pretrained(tmp_path)
 
 

@@ -55,8 +55,8 @@ def test_reports_all_problems_at_once() -> None:
         "run is missing",
         "data.batch_tokens must be whole number, got 'many'",
         "cmlm.lable_smoothing is not an option; did you mean cmlm.label_smoothing?",
-        "cmlm.loss must be one of xe, axe, oaxe, bag_of_ngrams, ngram_oaxe, got 'oax'; did you mean "
-        "oaxe?",
+        "cmlm.loss must be one of xe, axe, oaxe, bag_of_ngrams, ngram_oaxe, got 'oax'; did you "
+        "mean oaxe?",
         "decoding.beam is not an option; known: length_candidates, repeats",
         "optim.betas must be [number, number], got [0.9]",
         "optim.lr must be number, got 'fast'",
