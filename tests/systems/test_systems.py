@@ -18,7 +18,8 @@ from oaxe.systems import Example, Paper, Progress, System, built_in, find
 from oaxe.text.symbols import PAD
 from tests.models import micro, random_batch
 
-CTC_DECODING = {"method": "beam", "bonus": 0.5, "beam": 7, "top_words": 3}
+LM = {"lm": "folder", "lm_weight": 0.1}
+CTC_DECODING = {"method": "beam", "bonus": 0.5, "beam": 7, "top_words": 3, **LM}
 
 # Values that are not defaults, for each field of Options and of Decoding.
 OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -38,7 +39,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "ctc_glat": ({"upsample": 3, "start": 0.4, "end": 0.2}, CTC_DECODING),
     "dag": (
         {"vertices": 3, "start": 0.4, "end": 0.2},
-        {"method": "lookahead", "length_penalty": 0.5, "beam": 7, "top_words": 3},
+        {"method": "lookahead", "length_penalty": 0.5, "beam": 7, "top_words": 3, **LM},
     ),
     "language_model": ({"label_smoothing": 0.0}, {}),
     "transformer": (
