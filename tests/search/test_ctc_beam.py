@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from oaxe.search.ctc_beam import Positions, ctc_prefix_beam
+from oaxe.search.ngrams import Fluency
 from oaxe.search.one_pass import hypotheses
+from tests.search.fluency import fluency_of, small_lm
 
 ALL = 10_000  # a beam that leaves nothing out
 
@@ -45,6 +47,26 @@ def test_finds_all_texts_in_their_order(bonus: float) -> None:
         assert [one.score for one in ours] == pytest.approx([scores[y] for y in expected])
         assert sum(math.exp(one.log_probability) for one in ours) == pytest.approx(1.0)
         assert {one.length for one in ours} == {lengths[row]}
+
+
+@pytest.mark.parametrize("beam", [ALL, 6])
+def test_a_language_model_has_its_say(beam: int) -> None:
+    lengths, lm = (5, 1, 4), small_lm()
+    positions = random_positions(*lengths)
+    fluency = Fluency(lm, 0.7)
+    found = hypotheses(*ctc_prefix_beam(positions, beam=beam, bonus=0.4, fluency=fluency), batch=3)
+    for row, ours in enumerate(found):
+        texts = all_texts(positions, row)
+        scores = {y: (math.log(p) + 0.7 * fluency_of(lm, y) + 0.4 * len(y)) / lengths[row]
+                  for y, p in texts.items()}  # fmt: skip
+        expected = sorted(scores, key=lambda text: -scores[text])
+        if beam == ALL:
+            assert [one.score for one in ours] == pytest.approx([scores[y] for y in expected], 1e-5)
+            assert tuple(ours[0].tokens) == expected[0]
+        else:  # what was dropped is missing
+            for one in ours:
+                assert one.score <= scores[tuple(one.tokens)] + 1e-6
+            assert ours[0].score == pytest.approx(scores[expected[0]], abs=0.1)
 
 
 def test_a_bonus_makes_longer_texts() -> None:

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from oaxe.search.graph import Graph, step_by_step
 from oaxe.search.graph_beam import prefix_beam
+from oaxe.search.ngrams import Fluency
 from oaxe.search.one_pass import hypotheses
+from tests.search.fluency import fluency_of, small_lm
 
 ALL = 10_000  # a beam that leaves nothing out
 
@@ -68,6 +70,25 @@ def test_the_beam_finds_the_best_of_all_texts(penalty: float) -> None:
             assert one.length == len(text) + 1
         lengths.add(len(expected[0]))
     assert len(lengths) > 1
+
+
+@pytest.mark.parametrize("penalty", [0.5, 1.0])
+def test_a_language_model_has_its_say(penalty: float) -> None:
+    graph, lm = random_graph(6, 2, 5), small_lm()
+    given = {"length_penalty": penalty, "fluency": Fluency(lm, 0.7)}
+    found = hypotheses(*prefix_beam(graph, beam=ALL, **given), batch=3)  # type: ignore[arg-type]
+    for row, ours in enumerate(found):
+        texts = all_texts(graph, row)
+        scores = {y: (math.log(p) + 0.7 * fluency_of(lm, y)) / (len(y) + 1) ** penalty
+                  for y, p in texts.items()}  # fmt: skip
+        expected = sorted(scores, key=lambda text: -scores[text])
+        assert [one.score for one in ours] == pytest.approx([scores[y] for y in expected], rel=1e-5)
+        assert tuple(ours[0].tokens) == expected[0]
+        assert ours[0].log_probability == pytest.approx(math.log(texts[expected[0]]), rel=1e-5)
+    narrow = hypotheses(*prefix_beam(graph, beam=2, **given), batch=3)  # type: ignore[arg-type]
+    assert [ours[0].score for ours in narrow] == pytest.approx(
+        [ours[0].score for ours in found], abs=0.3
+    )
 
 
 def test_all_texts_together_are_certain_and_limits_cut_them() -> None:

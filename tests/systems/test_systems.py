@@ -18,7 +18,8 @@ from oaxe.systems import Example, Paper, Progress, System, built_in, find
 from oaxe.text.symbols import PAD
 from tests.models import micro, random_batch
 
-CTC_DECODING = {"method": "beam", "bonus": 0.5, "beam": 7, "top_words": 3}
+LM = {"lm": "folder", "lm_weight": 0.1}
+CTC_DECODING = {"method": "beam", "bonus": 0.5, "beam": 7, "top_words": 3, **LM}
 
 # Values that are not defaults, for each field of Options and of Decoding.
 OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -45,7 +46,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "dag": (
         {"vertices": 3, "start": 0.4, "end": 0.2, "objective": {"name": "ngrams", "n": 3}},
-        {"method": "lookahead", "length_penalty": 0.5, "beam": 7, "top_words": 3},
+        {"method": "lookahead", "length_penalty": 0.5, "beam": 7, "top_words": 3, **LM},
     ),
     "lanmt": (
         {"latent": 4, "free_nats": 0.5, "label_smoothing": 0.2, "length_weight": 0.5},

@@ -33,7 +33,7 @@ def test_options_are_chosen_one_after_the_other(monkeypatch: pytest.MonkeyPatch)
     asked = []
 
     def scores(given: Translator, _: object) -> dict[str, Any]:
-        penalty, ratio = (float(given.decoding[name]) for name in choices)
+        penalty, ratio = (getattr(given.decoding_with(), name) for name in choices)
         asked.append((penalty, ratio))
         score = -abs(penalty - 1.1) - (ratio > 2)  # as good for a ratio of 1 as for one of 2
         return {"score": score, "output_length": 9, "reference_length": 10}

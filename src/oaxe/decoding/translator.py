@@ -20,11 +20,12 @@ from oaxe.search.replay import REPLAYING, Replays
 from oaxe.support.config import build, to_mapping
 from oaxe.support.errors import UserError
 from oaxe.systems import System
+from oaxe.text.ngram_files import check_subwords
 from oaxe.text.sentences import Paragraphs
 from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import EOS, PAD
 
-Option = bool | int | float | str
+Option = bool | int | float | str | None
 
 COUNTING = Lock()  # the threads that translate; not of a Translator, which may be copied
 
@@ -110,7 +111,10 @@ class Translator:
     def decoding_with(self, **options: Option) -> Any:
         """The system's ``Decoding``: the defaults of this translator, changed by the options."""
         where = f"decoding with {self.system.name}"
-        return build(self.system.decoding_type, {**self.decoding, **options}, where)
+        how = build(self.system.decoding_type, {**self.decoding, **options}, where)
+        if lm := getattr(how, "lm", None):
+            check_subwords(Path(lm), self.subwords)
+        return how
 
     def change_decoding(self, **options: Option) -> None:
         """Set defaults for all sentences to come."""

@@ -8,9 +8,11 @@ word; an extension that is another prefix of the beam is added to that one.
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from oaxe.search.graph_beam import taken
+from oaxe.search.graph_beam import NO_LM, taken
+from oaxe.search.ngrams import Fluency
 from oaxe.search.replay import Tensors
 from oaxe.text.symbols import PAD
 
@@ -34,6 +36,8 @@ class Beam(NamedTuple):
     word: Tensor  # (batch, beam): the same without a blank
     code: Tensor  # (batch, beam): equal for equal prefixes
     length: Tensor  # (batch, beam)
+    fluency: Tensor  # (batch, beam): what a language model adds to the score
+    context: Tensor  # (batch, beam, n): the last words, for that
     last: Tensor  # (batch, beam): the last word; PAD, which is none, if there is none
     words: Tensor  # (batch, beam, positions)
 
@@ -42,11 +46,14 @@ class Beam(NamedTuple):
         return torch.logaddexp(self.blank, self.word)
 
 
-def ctc_prefix_beam(positions: Positions, *, beam: int, bonus: float) -> Tensors:
+def ctc_prefix_beam(
+    positions: Positions, *, beam: int, bonus: float, fluency: Fluency = NO_LM
+) -> Tensors:
     """Up to ``beam`` translations of each sentence, of the highest score that was found.
 
     The score of a translation Y of n words is log P(Y) + bonus * n, where P adds up all alignments
-    of Y, divided by the number of positions. With a beam that is large enough nothing is left out.
+    of Y, divided by the number of positions; a language model adds its weighted log-probability to
+    log P(Y). With a beam that is large enough nothing is left out.
     """
     mask = positions.mask
     # Behind the end there are blanks, which change nothing.
@@ -54,19 +61,35 @@ def ctc_prefix_beam(positions: Positions, *, beam: int, bonus: float) -> Tensors
     log_probs = positions.log_probs.masked_fill(~mask.unsqueeze(2), -torch.inf)
     nothing, certain = positions.words.new_zeros(len(mask), 1), torch.zeros_like(blanks[:, :1])
     no_words = positions.words.new_full((len(mask), 1, mask.shape[1]), PAD)
-    prefixes = Beam(certain, certain - torch.inf, nothing, nothing, no_words[:, :, 0], no_words)
+    prefixes = Beam(
+        certain,
+        certain - torch.inf,
+        nothing,
+        nothing,
+        certain,
+        fluency.begin(certain),
+        no_words[:, :, 0],
+        no_words,
+    )
     for at in range(mask.shape[1]):
-        words = positions.words[:, at]
-        prefixes = _advance(prefixes, words, log_probs[:, at], blanks[:, at, None], beam, bonus)
+        given = positions.words[:, at], log_probs[:, at], blanks[:, at, None]
+        prefixes = _advance(prefixes, *given, beam, bonus, fluency)
     total = prefixes.total
     n_positions = mask.sum(1, keepdim=True).expand_as(total)
-    score = (total + bonus * prefixes.length) / n_positions
+    score = total + prefixes.fluency + fluency.of_end(prefixes.context)
+    score = (score + bonus * prefixes.length) / n_positions
     found = prefixes.words, prefixes.length, score, total, n_positions
     return tuple(part.flatten(0, 1) for part in found)
 
 
 def _advance(
-    prefixes: Beam, words: Tensor, log_probs: Tensor, blank: Tensor, beam: int, bonus: float
+    prefixes: Beam,
+    words: Tensor,
+    log_probs: Tensor,
+    blank: Tensor,
+    beam: int,
+    bonus: float,
+    fluency: Fluency,
 ) -> Beam:
     """One position, with ``words (batch, n)``: the best of the prefixes and their extensions."""
     n_prefixes, n_words, total = prefixes.code.shape[1], words.shape[1], prefixes.total
@@ -86,18 +109,27 @@ def _advance(
     origin = torch.arange(ends.shape[1], device=ends.device) - n_prefixes * new
     origin = torch.where(new, origin // n_words, origin).expand_as(ends)
     length = prefixes.length.gather(1, origin) + new
-    score = torch.logaddexp(ends, says) + bonus * length
+    fluent = prefixes.fluency.gather(1, origin)
+    if fluency.lm:
+        context = prefixes.context.unsqueeze(2).expand(-1, -1, n_words, -1)
+        added = fluency.of(context, words.unsqueeze(1).expand(-1, n_prefixes, -1))
+        fluent = fluent + F.pad(torch.as_tensor(added).flatten(1), (n_prefixes, 0))
+    score = torch.logaddexp(ends, says) + fluent + bonus * length
     score, best = score.topk(min(beam, score.shape[1]))
 
     is_new, origin = best >= n_prefixes, origin.gather(1, best)
     word = words.gather(1, (best - n_prefixes).clamp(min=0) % n_words)
     text, behind = taken(prefixes.words, origin), prefixes.length.gather(1, origin).unsqueeze(2)
+    context = taken(prefixes.context, origin)
+    after = torch.where(is_new.unsqueeze(2), fluency.after(context, word), context)
     written = torch.where(is_new.unsqueeze(2), word.unsqueeze(2), text.gather(2, behind))
     return Beam(
         ends.gather(1, best),
         says.gather(1, best),
         torch.cat([prefixes.code, codes], 1).gather(1, best).where(score > -torch.inf, NO_PREFIX),
         length.gather(1, best),
+        fluent.gather(1, best),
+        after,
         torch.where(is_new, word, prefixes.last.gather(1, origin)),
         text.scatter(2, behind, written),
     )

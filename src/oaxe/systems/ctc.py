@@ -22,6 +22,7 @@ from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.ctc_beam import Positions, ctc_prefix_beam
 from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel, language_model, lm, lm_weight
 from oaxe.search.one_pass import (
     compact,
     differs_from_previous,
@@ -61,10 +62,13 @@ class Decoding:
     bonus: float = option(0.0, "log-probability added to words, over blanks: longer translations")
     beam: int = option(20, "prefixes that method beam follows", at_least=1)
     top_words: int = option(10, "words of a position that method beam looks at", at_least=1)
+    lm: str | None = lm()
+    lm_weight: float = lm_weight()
 
     def __str__(self) -> str:
         words = f" of {self.top_words} words a position" * (self.top_words != 10)
-        beam = f"beam {self.beam} over all alignments{words}"
+        fluency = f", n-grams by {self.lm_weight:g}" * (self.lm is not None)
+        beam = f"beam {self.beam} over all alignments{words}{fluency}"
         how = beam if self.method == "beam" else "repeats and blanks removed"
         return how + f", bonus {self.bonus:g}" * (self.bonus != 0)
 
@@ -121,11 +125,14 @@ class Model(System):
         recorded = call is not compute
         if recorded:
             source = padded_source(source, self.max_length)
-        found = call(search, self, source, decoding=decoding, everywhere=recorded)
+        asked = decoding.lm if decoding.method == "beam" else None
+        lm = language_model(asked, self.transformer.output_weight.shape[0], source.device)
+        found = call(search, self, source, decoding=decoding, lm=lm, everywhere=recorded)
         return hypotheses(*found, batch=len(source))
 
     def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
-        return {"bonus": BONUSES}
+        asks = decoding.method == "beam" and decoding.lm is not None
+        return {"bonus": BONUSES} | ({"lm_weight": WEIGHTS} if asks else {})
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
         """Not the positions of a decoder that counts words: here they count source subwords."""
@@ -173,7 +180,14 @@ def needed_positions(target: Tensor) -> Tensor:
     return real.sum(1) + equal.sum(1)
 
 
-def search(model: Model, source: Tensor, *, decoding: Decoding, everywhere: bool) -> Tensors:
+def search(
+    model: Model,
+    source: Tensor,
+    *,
+    decoding: Decoding,
+    lm: LanguageModel | None,
+    everywhere: bool,
+) -> Tensors:
     """See :func:`hypotheses`."""
     inputs = upsampled(source, model.options.upsample)
     mask = inputs != PAD
@@ -182,7 +196,8 @@ def search(model: Model, source: Tensor, *, decoding: Decoding, everywhere: bool
         n_words = decoding.top_words
         found = likeliest_words(model.transformer, hidden, mask, n_words, may_be_blank=True)
         positions = Positions(*found, mask)
-        return ctc_prefix_beam(positions, beam=decoding.beam, bonus=decoding.bonus)
+        fluency = Fluency(lm, decoding.lm_weight)
+        return ctc_prefix_beam(positions, beam=decoding.beam, bonus=decoding.bonus, fluency=fluency)
     labels, log_probs = likeliest(
         model.transformer,
         hidden,

@@ -35,6 +35,7 @@ from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.graph import Graph, step_by_step, viterbi
 from oaxe.search.graph_beam import prefix_beam
 from oaxe.search.hypothesis import Hypothesis, length_penalty
+from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel, language_model, lm, lm_weight
 from oaxe.search.one_pass import hypotheses, likeliest, likeliest_words
 from oaxe.search.replay import Call, Tensors, compute, padded_source
 from oaxe.support.config import Choice, choice, option
@@ -78,12 +79,15 @@ class Decoding:
     length_penalty: float = length_penalty()
     beam: int = option(20, "prefixes that method beam follows", at_least=1)
     top_words: int = option(5, "words of a vertex that method beam looks at", at_least=1)
+    lm: str | None = lm()
+    lm_weight: float = lm_weight()
 
     def __str__(self) -> str:
         penalty = f", length penalty {self.length_penalty:g}" * (self.length_penalty != 1)
         words = f" of {self.top_words} words a vertex" * (self.top_words != 5)
+        fluency = f", n-grams by {self.lm_weight:g}" * (self.lm is not None)
         return {
-            "beam": f"beam {self.beam} over all paths{words}{penalty}",
+            "beam": f"beam {self.beam} over all paths{words}{penalty}{fluency}",
             "viterbi": f"joint Viterbi{penalty}",
             "lookahead": "lookahead, repeats removed",
             "greedy": "greedy, repeats removed",
@@ -202,7 +206,9 @@ class Model(System):
         recorded = call is not compute
         if recorded:
             source = padded_source(source, self.max_length)
-        found = call(search, self, source, decoding=decoding, everywhere=recorded)
+        asked = decoding.lm if decoding.method == "beam" else None
+        lm = language_model(asked, self.transformer.output_weight.shape[0], source.device)
+        found = call(search, self, source, decoding=decoding, lm=lm, everywhere=recorded)
         return hypotheses(*found, batch=len(source))
 
     def rows(self, decoding: Decoding) -> int:
@@ -211,8 +217,10 @@ class Model(System):
         return vertices
 
     def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
-        by_length = decoding.method in ("viterbi", "beam")
-        return {"length_penalty": LENGTH_PENALTIES} if by_length else {}
+        if decoding.method not in ("viterbi", "beam"):
+            return {}
+        asks = decoding.method == "beam" and decoding.lm is not None
+        return {"length_penalty": LENGTH_PENALTIES} | ({"lm_weight": WEIGHTS} if asks else {})
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
         """Not the positions of a decoder that counts words: here they count vertices."""
@@ -267,13 +275,21 @@ def graph_of(model: Model, source: Tensor, *, n_words: int, everywhere: bool) ->
     return Graph(words, log_probs, model.links(hidden, mask), last, limit, steps)
 
 
-def search(model: Model, source: Tensor, *, decoding: Decoding, everywhere: bool) -> Tensors:
+def search(
+    model: Model,
+    source: Tensor,
+    *,
+    decoding: Decoding,
+    lm: LanguageModel | None,
+    everywhere: bool,
+) -> Tensors:
     """See :func:`hypotheses`."""
     n_words = decoding.top_words if decoding.method == "beam" else 1
     graph = graph_of(model, source, n_words=n_words, everywhere=everywhere)
     penalty = decoding.length_penalty
     if decoding.method == "beam":
-        return prefix_beam(graph, beam=decoding.beam, length_penalty=penalty)
+        fluency = Fluency(lm, decoding.lm_weight)
+        return prefix_beam(graph, beam=decoding.beam, length_penalty=penalty, fluency=fluency)
     if decoding.method == "viterbi":
         return viterbi(graph, penalty)
     return step_by_step(graph, float(decoding.method == "lookahead"), penalty)

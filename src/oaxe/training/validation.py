@@ -113,7 +113,7 @@ def choose_decoding(translator: Translator, validation: Validation) -> list[dict
         translator.change_decoding(**options)
         found = scores(translator, validation)
         return {
-            **{name: float(translator.decoding[name]) for name in choices},
+            **{name: getattr(translator.decoding_with(), name) for name in choices},
             "bleu": found["score"],
             "length_ratio": found["output_length"] / max(found["reference_length"], 1),
         }

@@ -1,0 +1,201 @@
+"""Files of n-gram models: a folder of our own, and ARPA, which KenLM and SRILM read and write.
+
+ngrams.safetensors   keys, log-probabilities and back-off weights of each order
+config.json          format, order, vocabulary, checksums of that file and of the subwords
+
+``config.json`` is written last: a folder that has it is whole.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from oaxe.support.checksums import Checksum, checksum_of, problem
+from oaxe.support.errors import UserError
+from oaxe.support.files import appears_whole, write_json
+from oaxe.text.lines import read_lines
+from oaxe.text.ngrams import NEVER, NGrams, Order
+from oaxe.text.subwords import Subwords
+from oaxe.text.symbols import BOS, EOS, SYMBOLS, UNK
+
+FORMAT = 1
+ARRAYS, CONFIG = "ngrams.safetensors", "config.json"
+LOG_10 = float(np.log(10))
+NAMES = {BOS: "<s>", EOS: "</s>", UNK: "<unk>"}  # the symbols that ARPA files have
+
+
+def save_ngrams(folder: Path, ngrams: NGrams, subwords: Subwords) -> None:
+    """Write a folder that :func:`load_ngrams` reads."""
+    arrays = {
+        f"{n}.{name}": np.ascontiguousarray(array)
+        for n, order in enumerate(ngrams.orders, 1)
+        for name, array in vars(order).items()
+    }
+    data = save(arrays)
+    config = {
+        "format": FORMAT,
+        "order": len(ngrams.orders),
+        "vocab_size": ngrams.vocab_size,
+        "ngrams": [len(order.keys) for order in ngrams.orders],
+        "subwords": checksum_of([subwords.model]).crc32,
+        "file": vars(checksum_of([data])),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / CONFIG).unlink(missing_ok=True)
+        with appears_whole(folder / ARRAYS) as file:
+            file.write(data)
+        write_json(folder / CONFIG, config)
+    except OSError as error:
+        raise UserError(
+            f"cannot write {folder}: {error.strerror}; make room, or name another"
+        ) from error
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What is written about the n-grams of a folder."""
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        config = None
+    if not isinstance(config, dict) or "ngrams" not in config:
+        raise UserError(f"{folder} holds no n-grams; make some with 'oaxe ngrams DATA -o {folder}'")
+    if config.get("format") != FORMAT:
+        raise UserError(
+            f"{folder} has format {config.get('format')}, this version of oaxe reads {FORMAT}; "
+            "make it again with 'oaxe ngrams'"
+        )
+    return config
+
+
+def check_subwords(folder: Path, subwords: Subwords) -> None:
+    """Raises UserError if the n-grams of a folder are of others."""
+    if read_config(folder).get("subwords") != checksum_of([subwords.model]).crc32:
+        raise UserError(
+            f"the n-grams in {folder} are of other subwords than the model; make them with 'oaxe "
+            "ngrams' from the data that it was trained on"
+        )
+
+
+def load_ngrams(folder: Path) -> NGrams:
+    """What :func:`save_ngrams` wrote; raises UserError if it is missing or damaged."""
+    config = read_config(folder)
+    path = folder / ARRAYS
+    try:
+        if wrong := problem(path, Checksum(**config["file"])):
+            raise UserError(f"{wrong}; copy it again, or make it with 'oaxe ngrams'")
+        arrays = load(path.read_bytes())
+        orders = tuple(
+            Order(*(arrays[f"{n}.{name}"] for name in ("keys", "log_probs", "backoffs")))
+            for n in range(1, config["order"] + 1)
+        )
+        return NGrams(int(config["vocab_size"]), orders)
+    except (KeyError, TypeError, SafetensorError) as error:
+        raise UserError(f"{folder} is damaged: {error}; make it again with 'oaxe ngrams'") from None
+
+
+def write_arpa(path: Path, ngrams: NGrams, subwords: Subwords) -> None:
+    """All n-grams as text, logarithms to base 10."""
+    names = _names(subwords)
+    known = np.isin(np.arange(ngrams.vocab_size), list(names))
+    with appears_whole(path) as file:
+        shown = [int(known.sum()), *(len(order.keys) for order in ngrams.orders[1:])]
+        counts = "".join(f"ngram {n}={count}\n" for n, count in enumerate(shown, 1))
+        file.write(f"\\data\\\n{counts}".encode())
+        words = [(word,) for word in range(ngrams.vocab_size)]
+        for n, order in enumerate(ngrams.orders, 1):
+            file.write(f"\n\\{n}-grams:\n".encode())
+            if n > 1:
+                context, last = np.divmod(order.keys, ngrams.vocab_size)
+                pairs = zip(context.tolist(), last.tolist(), strict=True)
+                words = [(*words[before], word) for before, word in pairs]
+            values = (order.log_probs / LOG_10).tolist(), (order.backoffs / LOG_10).tolist()
+            for text, log_prob, backoff in zip(words, *values, strict=True):
+                if n > 1 or known[text[0]]:
+                    behind = f"\t{backoff:.7g}" * (n < len(ngrams.orders))
+                    said = " ".join(names[word] for word in text)
+                    file.write(f"{max(log_prob, -99):.7g}\t{said}{behind}\n".encode())
+        file.write(b"\n\\end\\\n")
+
+
+def read_arpa(path: Path, subwords: Subwords) -> NGrams:
+    """An ARPA file of subwords, such as ``lmplz`` makes of text that is split into them.
+
+    Words that are no subwords are left out; at least half must be.
+    """
+    ids = {name: word for word, name in _names(subwords).items()}
+    vocab, orders = subwords.vocab_size, list[Order]()
+    numbers: dict[tuple[int, ...], int] = {}  # of the order below
+    try:
+        for n, entries in _sections(iter(read_lines(path))):
+            table = dict[tuple[int, ...], tuple[float, float]]()
+            n_lines = 0
+            for words, log_prob, backoff in entries:
+                n_lines += 1
+                if all(word in ids for word in words):
+                    table[tuple(ids[word] for word in words)] = log_prob, backoff
+            if n == 1:
+                _check_words(path, len(table), n_lines)
+                unknown = table.get((UNK,), (NEVER, 0.0))[0]
+                for word in range(vocab):
+                    table.setdefault((word,), (unknown if word >= len(SYMBOLS) else NEVER, 0.0))
+                numbers = {(): 0}
+            keyed = {numbers[words[:-1]] * vocab + words[-1]: words for words in table}
+            keys = sorted(keyed)
+            numbers = {keyed[key]: number for number, key in enumerate(keys)}
+            values = np.array([table[keyed[key]] for key in keys], np.float32).reshape(-1, 2)
+            orders.append(Order(np.array(keys, np.int64), values[:, 0], values[:, 1]))
+    except UserError:
+        raise
+    except (ValueError, IndexError) as error:
+        raise UserError(f"{path} is not an ARPA file: {error}") from None
+    except KeyError as error:
+        raise UserError(
+            f"{path} is not an ARPA file: it lacks the context {error.args[0]}"
+        ) from None
+    if not orders:
+        raise UserError(f"{path} is not an ARPA file: it has no \\1-grams")
+    return NGrams(vocab, tuple(order for order in orders if len(order.keys)))
+
+
+Entry = tuple[list[str], float, float]  # words, log-probability, back-off weight
+
+
+def _sections(lines: Iterator[str]) -> Iterator[tuple[int, Iterator[Entry]]]:
+    """The entries of each order: words, and natural logarithms."""
+
+    def entries(n: int) -> Iterator[Entry]:
+        for line in lines:
+            if not line.strip():
+                return
+            probability, words, *backoff = line.strip().split("\t")
+            split = words.split(" ")
+            if len(split) != n:
+                raise ValueError(f"{line.strip()!r} is no n-gram of order {n}")
+            log_10 = float(probability)
+            log_prob = NEVER if log_10 <= -99 else LOG_10 * log_10
+            yield split, log_prob, LOG_10 * float(backoff[0]) if backoff else 0.0
+
+    for line in lines:
+        if line.strip().endswith("-grams:"):
+            n = int(line.strip()[1:].split("-")[0])
+            yield n, entries(n)
+
+
+def _check_words(path: Path, known: int, lines: int) -> None:
+    if 2 * known < lines:
+        raise UserError(
+            f"{lines - known:,} of the {lines:,} words of {path} are no subwords of this data; "
+            "estimate it on text that is split into them"
+        )
+
+
+def _names(subwords: Subwords) -> dict[int, str]:
+    """What ARPA files call each word; other symbols are not in them."""
+    words = {i: subwords.piece(i) for i in range(len(SYMBOLS), subwords.vocab_size)}
+    return NAMES | words
