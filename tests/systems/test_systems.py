@@ -32,13 +32,25 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"length_candidates": 2, "deduplicate": False, "refine_steps": 3, "length_penalty": 0.5},
     ),
-    "ctc": ({"upsample": 3, "objective": {"name": "ngrams", "n": 1}}, {}),
+    "ctc": ({"upsample": 3, "objective": {"name": "ngrams", "n": 1}, "weak_decoder": 0.5}, {}),
     "ctc_glat": (
-        {"upsample": 3, "objective": {"name": "ngrams", "n": 1}, "start": 0.4, "end": 0.2},
+        {
+            "upsample": 3,
+            "objective": {"name": "ngrams", "n": 1},
+            "weak_decoder": 0.5,
+            "start": 0.4,
+            "end": 0.2,
+        },
         {},
     ),
     "dag": (
-        {"vertices": 3, "start": 0.4, "end": 0.2, "objective": {"name": "ngrams", "n": 3}},
+        {
+            "vertices": 3,
+            "start": 0.4,
+            "end": 0.2,
+            "objective": {"name": "ngrams", "n": 3},
+            "weak_decoder": 0.5,
+        },
         {"method": "lookahead", "length_penalty": 0.5},
     ),
     "language_model": ({"label_smoothing": 0.0}, {}),
@@ -116,6 +128,8 @@ LEARNING: list[tuple[str, dict[str, Any]]] = [
     ("ctc", {"objective": "ngrams"}),
     ("ctc_glat", {"objective": "ngrams"}),
     ("ctc", {"objective": "coco"}),
+    ("ctc", {"weak_decoder": 0.5}),
+    ("dag", {"weak_decoder": 0.5}),
     ("dag", {"objective": "ngrams"}),
 ]
 

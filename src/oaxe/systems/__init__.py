@@ -108,6 +108,8 @@ class System(nn.Module):
     recordable: ClassVar[bool] = True  # a training step can be a CUDA graph
     refills: ClassVar[bool] = False  # translate takes any number of sentences, and batch_tokens
     no_ncm: ClassVar[str] = ""  # why NCM is not defined, if it is not
+    # Modules that only training needs: a finished model is saved without them, and has None there.
+    training_parts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, architecture: Mapping[str, Any], options: Any) -> None:
         super().__init__()
