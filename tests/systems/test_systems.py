@@ -39,13 +39,28 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"rank": 3, "beam": 5, "xe": 0.25, "label_smoothing": 0.2, "length_weight": 0.5},
         {"length_candidates": 2, "repeats": "forbid", "length_penalty": 0.5},
     ),
-    "ctc": ({"upsample": 3, "objective": {"name": "ngrams", "n": 1}}, CTC_DECODING),
+    "ctc": (
+        {"upsample": 3, "objective": {"name": "ngrams", "n": 1}, "weak_decoder": 0.5},
+        CTC_DECODING,
+    ),
     "ctc_glat": (
-        {"upsample": 3, "objective": {"name": "ngrams", "n": 1}, "start": 0.4, "end": 0.2},
+        {
+            "upsample": 3,
+            "objective": {"name": "ngrams", "n": 1},
+            "weak_decoder": 0.5,
+            "start": 0.4,
+            "end": 0.2,
+        },
         CTC_DECODING,
     ),
     "dag": (
-        {"vertices": 3, "start": 0.4, "end": 0.2, "objective": {"name": "ngrams", "n": 3}},
+        {
+            "vertices": 3,
+            "start": 0.4,
+            "end": 0.2,
+            "objective": {"name": "ngrams", "n": 3},
+            "weak_decoder": 0.5,
+        },
         {"method": "lookahead", "length_penalty": 0.5, "beam": 7, "top_words": 3, **LM},
     ),
     "lanmt": (
@@ -145,6 +160,8 @@ LEARNING: list[tuple[str, dict[str, Any]]] = [
     ("ctc", {"objective": "ngrams"}),
     ("ctc_glat", {"objective": "ngrams"}),
     ("ctc", {"objective": "coco"}),
+    ("ctc", {"weak_decoder": 0.5}),
+    ("dag", {"weak_decoder": 0.5}),
     ("dag", {"objective": "ngrams"}),
 ]
 

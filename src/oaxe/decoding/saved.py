@@ -39,7 +39,11 @@ def save_folder(
 ) -> None:
     """Write the three files, each under another name first."""
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: tensor.cpu().contiguous() for name, tensor in system.state_dict().items()}
+    weights = {
+        name: tensor.cpu().contiguous()
+        for name, tensor in system.state_dict().items()
+        if name.partition(".")[0] not in system.training_parts
+    }
     new = {name: folder / f"{name}.new" for name in FILES}
     save_file(weights, new[WEIGHTS])
     new[SUBWORDS].write_bytes(subwords)
@@ -125,6 +129,8 @@ def _load_system(path: Path, config: Mapping[str, Any], systems: Collection[str]
             system = new_system(name, config["architecture"], options)
     except (ArithmeticError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f'"architecture" in {where} is none: {error}') from None
+    for part in system.training_parts:
+        setattr(system, part, None)
     try:
         weights = load_file(path)
     except SafetensorError as error:

@@ -1,8 +1,8 @@
 """CoCO: CTC and OaXE together, so that words may also be learned in another order.
 
-CoCO, 2022. OaXE on more positions than words: each word is matched with the position where it is
-likeliest, no two with the same one. The positions that are left over repeat a word beside them,
-since decoding merges repeats; or they are blank, as in NMLA (Shao et al., 2022).
+CoCO (NAACL 2022). OaXE on more positions than words: each word is matched with the position where
+it is likeliest, no two with the same one. The positions that are left over repeat a word beside
+them, since decoding merges repeats; or they are blank, as in NMLA (Shao et al., 2022).
 """
 
 from typing import Literal, get_args

@@ -364,7 +364,7 @@ class Transformer(nn.Module):
     def _encode_packed(self, source: Tensor, mask: Tensor, room: int) -> Encoded:
         rows, lengths = rows_of(mask.flatten(), room), mask.sum(1)
         tables = self.source_positions, self.source_from_end, self.source_norm
-        x = self._embed_packed(source, mask, rows, *tables)
+        x = self.embed_packed(source, mask, rows, *tables)
         spans = spans_between(lengths, lengths, room, room)
         hidden = encode_flat(self.encoder, x, spans, self.encoder_norm, self.recompute)
         return Encoded(hidden, mask, rows)
@@ -376,8 +376,8 @@ class Transformer(nn.Module):
         assert self.room is not None
         rows = rows_of(mask.flatten(), self.room.target)
         tables = self.target_positions, self.target_from_end, self.target_norm
-        x = self._embed_packed(inputs, mask, rows, *tables, more)
-        n_source, n_target = self.room
+        x = self.embed_packed(inputs, mask, rows, *tables, more)
+        n_source, n_target = self.room.source, self.room.target
         lengths, source_lengths = mask.sum(1), encoded.mask.sum(1)
         own = spans_between(lengths, lengths, n_target, n_target, causal=self.causal)
         cross = spans_between(lengths, source_lengths, n_target, n_source)
@@ -493,7 +493,7 @@ class Transformer(nn.Module):
                 f"positions; max_length is {self.max_length}"
             )
 
-    def _embed_packed(
+    def embed_packed(
         self,
         tokens: Tensor,
         mask: Tensor,

@@ -109,6 +109,8 @@ class System(nn.Module):
     refills: ClassVar[bool] = False  # translate takes any number of sentences, and batch_tokens
     no_ncm: ClassVar[str] = ""  # why NCM is not defined, if it is not
     chooses_decoding: ClassVar[bool] = False  # see choices
+    # Modules that only training needs: a finished model is saved without them, and has None there.
+    training_parts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, architecture: Mapping[str, Any], options: Any) -> None:
         super().__init__()

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from oaxe.criteria.lattices import CTC_OBJECTIVES
-from oaxe.model.masking import IGNORED, upsampled
+from oaxe.model.masking import IGNORED, causal_inputs, upsampled
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
+from oaxe.model.weak_decoder import WeakDecoder
 from oaxe.search.ctc_beam import Positions, ctc_prefix_beam
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel, language_model, lm, lm_weight
@@ -34,7 +36,7 @@ from oaxe.search.replay import Call, Tensors, compute, padded_source
 from oaxe.support.config import Choice, choice, option
 from oaxe.systems import Example, Paper, Progress, System, section
 from oaxe.text.batches import Room
-from oaxe.text.symbols import BLANK, PAD
+from oaxe.text.symbols import BLANK, BOS, PAD
 
 PAPER = Paper(
     "End-to-End Non-Autoregressive Neural Machine Translation with Connectionist Temporal "
@@ -52,6 +54,9 @@ class Options:
         2, "positions of the decoder for each source subword", at_least=1, at_most=100
     )
     objective: Choice = choice(CTC_OBJECTIVES, "likelihood", "what is learned")
+    weak_decoder: float = option(
+        0.0, "weight of the loss of an autoregressive layer that only training has; 0: none"
+    )
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,13 @@ class Decoding:
 class Model(System):
     no_ncm = "its output is the sum of many alignments, of which decoding sees one"
     chooses_decoding = True
+    training_parts = ("weak",)
 
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
         super().__init__(architecture, options)
         positions = options.upsample * (architecture["max_length"] + 1)
         self.transformer = Transformer(**architecture, causal=False, target_positions=positions)
+        self.weak = WeakDecoder(**architecture) if options.weak_decoder else None
 
     def example(self, source: Tensor, target: Tensor) -> Example:
         inputs = upsampled(source, self.options.upsample)
@@ -88,7 +95,7 @@ class Model(System):
         return Example.of(source, inputs, wanted, target)
 
     def room(self, rows: int, source: int, target: int) -> Room:
-        return Room(source, self.options.upsample * source)
+        return Room(source, self.options.upsample * source, target + rows)
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         return self.learn(example, example.inputs, self.transformer.encode(example.source))
@@ -110,6 +117,10 @@ class Model(System):
             "loss": (loss, example.n_words),
             "impossible": (impossible, example.n_sentences),
         }
+        if self.weak is not None and self.training:
+            sentence = with_ends(example.target)
+            weak, of_weak = self.weak.loss(self.transformer, sentence, hidden, example.mask)
+            loss, statistics = loss + self.options.weak_decoder * weak, statistics | of_weak
         return loss, statistics
 
     def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
@@ -166,6 +177,20 @@ def advice_on_length(means: Mapping[str, float], option: str) -> str:
         f"more than {MOST_IMPOSSIBLE:.0%} of the targets are longer than their positions, and "
         f"teach nothing: raise {option}, or prepare the data with a lower --max-ratio"
     )
+
+
+def with_ends(target: Tensor) -> Tensor:
+    """BOS, the words of ``target (batch, words)``, EOS; nothing but IGNORED if it has none.
+
+    Example:
+        >>> with_ends(torch.tensor([[8, 9], [8, IGNORED], [IGNORED, IGNORED]]))
+        tensor([[   1,    8,    9,    2],
+                [   1,    8,    2, -100],
+                [-100, -100, -100, -100]])
+    """
+    _, wanted = causal_inputs(target.masked_fill(target == IGNORED, PAD))
+    sentence = F.pad(wanted, (1, 0), value=BOS)
+    return sentence.masked_fill((target[:, :1] == IGNORED), IGNORED)
 
 
 def needed_positions(target: Tensor) -> Tensor:

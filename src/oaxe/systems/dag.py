@@ -32,6 +32,7 @@ from oaxe.losses.arguments import at_least_float32
 from oaxe.model.masking import IGNORED, causal_inputs, drawn
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
+from oaxe.model.weak_decoder import WeakDecoder
 from oaxe.search.graph import Graph, step_by_step, viterbi
 from oaxe.search.graph_beam import prefix_beam
 from oaxe.search.hypothesis import Hypothesis, length_penalty
@@ -65,6 +66,9 @@ class Options:
     start: float = option(0.5, "revealed words for each wrong one, at the start", at_most=1)
     end: float = option(0.1, "the same at the end of training; linear in between", at_most=1)
     objective: Choice = choice(DAG_OBJECTIVES, "likelihood", "what is learned")
+    weak_decoder: float = option(
+        0.0, "weight of the loss of an autoregressive layer that only training has; 0: none"
+    )
 
     @property
     def needs_end(self) -> bool:
@@ -134,12 +138,14 @@ class Model(System):
     # It has no room: links are a matrix for each row, as large as the longest source makes it.
     no_ncm = "its output is the sum of many paths, of which decoding sees one"
     chooses_decoding = True
+    training_parts = ("weak",)
 
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
         super().__init__(architecture, options)
         vertices = options.vertices * (architecture["max_length"] + 1)
         self.transformer = Transformer(**architecture, causal=False, target_positions=vertices)
         self.links = Links(architecture["dim"], architecture["heads"], vertices)
+        self.weak = WeakDecoder(**architecture) if options.weak_decoder else None
 
     def example(self, source: Tensor, target: Tensor) -> Example:
         _, wanted = causal_inputs(target)
@@ -167,6 +173,9 @@ class Model(System):
             "loss": (loss, example.n_words),
             "impossible": (impossible, example.n_sentences),
         }
+        if self.weak is not None and self.training:
+            weak, seen = self.weak.loss(self.transformer, example.target, hidden, example.mask)
+            loss, statistics = loss + self.options.weak_decoder * weak, statistics | seen
         return loss, statistics
 
     @torch.no_grad()

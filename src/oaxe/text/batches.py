@@ -35,6 +35,7 @@ class Room(NamedTuple):
 
     source: int
     target: int
+    words: int = 0  # of a decoder that reads the words as well, if the system has one
 
 
 @dataclass(frozen=True)

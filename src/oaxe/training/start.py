@@ -105,10 +105,15 @@ def take_over(system: System, other: System) -> Start:
         other_settings=_other_settings(system, other),
         is_doubtful=(
             n_taken < n_own / 2
-            or (bool(missing) and system.name == other.name)
+            or (system.name == other.name and any(_is_kept(system, name) for name in missing))
             or any(system.architecture.get(k) != other.architecture.get(k) for k in USE)
         ),
     )
+
+
+def _is_kept(system: System, name: str) -> bool:
+    """Whether a finished model has this weight."""
+    return name.partition(".")[0] not in system.training_parts
 
 
 def layer_of(name: str) -> str:

@@ -136,7 +136,8 @@ class Step:
 
     def room(self, batch: Batch) -> Room | None:
         """What the system needs for the tokens of a packed batch."""
-        return batch.room and self.system.room(len(batch.source), *batch.room)
+        room = batch.room
+        return room and self.system.room(len(batch.source), room.source, room.target)
 
     def _change_weights(self) -> Tensors:
         if self.settings.optim.clip:
