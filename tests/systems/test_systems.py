@@ -42,6 +42,18 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"vertices": 3, "start": 0.4, "end": 0.2},
         {"method": "lookahead", "length_penalty": 0.5},
     ),
+    "hint": (
+        {
+            "teacher": "runs/at",
+            "states": 0.5,
+            "attention": 0.5,
+            "student_above": 0.2,
+            "teacher_below": 0.8,
+            "label_smoothing": 0.2,
+            "length_weight": 0.5,
+        },
+        {"length_candidates": 2, "repeats": "keep", "length_penalty": 0.5},
+    ),
     "language_model": ({"label_smoothing": 0.0}, {}),
     "transformer": (
         {"label_smoothing": 0.2},
