@@ -27,13 +27,21 @@ def digit_strings(n: int) -> tuple[Tensor, Tensor, list[list[int]]]:
 
 
 def learn(
-    name: str, *, steps: int, layers: int = 1, start: System | None = None, **options: Any
+    name: str,
+    *,
+    steps: int,
+    layers: int = 1,
+    start: System | None = None,
+    teacher: System | None = None,
+    **options: Any,
 ) -> System:
     """A system trained on the mean loss of a word, with warm-up and decay."""
     architecture = ARCHITECTURE | {"encoder_layers": layers, "decoder_layers": layers}
     model = build(name, architecture, build_options(find(name).Options, options))
     if start is not None:
         take_over(model, start)
+    if teacher is not None:
+        model.learn_from(teacher)
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     for step in range(steps):
         for group in optimizer.param_groups:

@@ -79,6 +79,18 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"length_candidates": 2, "repeats": "keep", "length_penalty": 0.5},
     ),
+    "hint": (
+        {
+            "teacher": "runs/at",
+            "states": 0.5,
+            "attention": 0.5,
+            "student_above": 0.2,
+            "teacher_below": 0.8,
+            "label_smoothing": 0.2,
+            "length_weight": 0.5,
+        },
+        {"length_candidates": 2, "repeats": "keep", "length_penalty": 0.5},
+    ),
     "imputer": ({"upsample": 3, "shown": 0.5}, {}),
     "language_model": ({"label_smoothing": 0.0}, {}),
     "transformer": (

@@ -6,7 +6,8 @@ your own that ``model.system`` names. A system file has
 
     PAPER      where it was proposed, and the BLEU reported there
     Options    frozen dataclass: the section of the YAML that is called like the system;
-               ``needs_end`` True: it changes over the run, whose end must be set
+               ``needs_end`` True: it changes over the run, whose end must be set;
+               ``teacher``: the folder of a model that training needs, see System.learn_from
     Decoding   frozen dataclass: the section ``decoding`` of the YAML, and options of `translate`;
                as text it says how the system decodes
     Model      a :class:`System`
@@ -138,6 +139,10 @@ class System(nn.Module):
         Statistics are tensors without dimensions, see :mod:`oaxe.model.statistics`; one of them is
         called "loss": that of the words, which validation reports, too.
         """
+        raise NotImplementedError
+
+    def learn_from(self, teacher: "System") -> None:
+        """The model that the option ``teacher`` names, before training; it is not to be saved."""
         raise NotImplementedError
 
     def phase(self, epoch: float, epochs: float) -> Hashable:

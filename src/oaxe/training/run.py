@@ -49,7 +49,7 @@ from oaxe.training.settings import (
     load_settings,
     settings_mapping,
 )
-from oaxe.training.start import Start, start_from
+from oaxe.training.start import Start, start_from, teacher_of
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED, Trainer, is_packed
 from oaxe.training.validation import Validation, choose_decoding, metric_of
 
@@ -149,6 +149,8 @@ def gather(settings: Settings, ranks: Ranks, systems: Collection[str] = ()) -> P
         )
     torch.manual_seed(settings.train.seed)
     system = new_system(settings, manifest.vocab_size)
+    if hasattr(settings.options, "teacher"):
+        system.learn_from(teacher_of(settings, manifest.languages, systems))
     start = None
     if settings.train.init_from is not None and begins:
         start = start_from(settings, system, manifest.languages, systems)

@@ -13,7 +13,7 @@ from oaxe.decoding.saved import load_folder
 from oaxe.model.transformer import SIZES
 from oaxe.support.config import changed
 from oaxe.support.errors import UserError
-from oaxe.systems import System
+from oaxe.systems import System, section
 from oaxe.text.corpus import load_subwords
 from oaxe.text.languages import check_direction
 from oaxe.training.settings import Settings
@@ -52,20 +52,14 @@ def start_from(
     settings: Settings, system: System, languages: tuple[str, str], systems: Collection[str] = ()
 ) -> Start:
     """Take over the weights of ``train.init_from``, of a model of these languages and subwords."""
-    path, data = Path(str(settings.train.init_from)), Path(settings.data.folder)
+    path = Path(str(settings.train.init_from))
     if not path.is_dir():
         raise UserError(
             f"train.init_from {path} is no folder; train that run first, give the folder of "
             "another run or of a model, or start from random weights: --set train.init_from=null"
         )
-    found, their_subwords, config = load_folder(path, [settings.model.system, *systems])
     source = languages[0] if system.translates else ""  # a language model has none
-    check_direction(f"train.init_from {path}", config["languages"], data, (source, languages[1]))
-    if their_subwords.read_bytes() != load_subwords(data).model:
-        raise UserError(
-            f"train.init_from {path} was trained with other subwords than {data}; prepare the data "
-            f"with --subwords {their_subwords}"
-        )
+    found = _load("train.init_from", path, settings, (source, languages[1]), systems)
     start = take_over(system, found)
     if start.share < LEAST:
         raise UserError(
@@ -75,6 +69,38 @@ def start_from(
             "random weights: --set train.init_from=null"
         )
     return start
+
+
+def teacher_of(
+    settings: Settings, languages: tuple[str, str], systems: Collection[str] = ()
+) -> System:
+    """The model that the option ``teacher`` of the system names."""
+    name, path = f"{section(settings.model.system)}.teacher", settings.options.teacher
+    if path is None or not Path(path).is_dir():
+        what = "is not set" if path is None else f"{path} is no folder"
+        raise UserError(
+            f"{name} {what}; train an autoregressive model first, and give the folder of its run"
+        )
+    return _load(name, Path(path), settings, languages, systems)
+
+
+def _load(
+    setting: str,
+    path: Path,
+    settings: Settings,
+    languages: tuple[str, str],
+    systems: Collection[str],
+) -> System:
+    """A model of the same languages and subwords; ``setting`` is what names its path."""
+    data = Path(settings.data.folder)
+    found, their_subwords, config = load_folder(path, [settings.model.system, *systems])
+    check_direction(f"{setting} {path}", config["languages"], data, languages)
+    if their_subwords.read_bytes() != load_subwords(data).model:
+        raise UserError(
+            f"{setting} {path} was trained with other subwords than {data}; prepare the data "
+            f"with --subwords {their_subwords}"
+        )
+    return found
 
 
 def take_over(system: System, other: System) -> Start:
