@@ -83,7 +83,10 @@ LATTICES |= {
 
 
 def decoded(start: str, label: str, **decoding: Any) -> Experiment:
-    """No training: what another experiment has trained, decoded in another way."""
+    """No training: what another experiment has trained, decoded in another way.
+
+    Options that :meth:`System.choices` names are chosen on validation.
+    """
     one = LATTICES[start]
     return replace(
         one, label=f"{one.label}, {label}", stage="decoding", start=start, decoding=decoding
@@ -93,9 +96,11 @@ def decoded(start: str, label: str, **decoding: Any) -> Experiment:
 DECODED = {
     "dag-greedy": decoded("dag", "greedy", method="greedy"),
     "dag-lookahead": decoded("dag", "lookahead", method="lookahead"),
-    "dag-beam": decoded("dag", "beam 20", method="beam", beam=20),
-    "dag-ngrams-beam": decoded("dag-ngrams", "beam 20", method="beam", beam=20),
-    "ctc-glat-beam": decoded("ctc-glat", "beam 20", method="beam", beam=20),
+    **{f"{name}-beam": decoded(name, "beam 20", method="beam") for name in LATTICES},
+    **{
+        f"{name}-beam-lm": decoded(name, "beam 20, 4-grams", method="beam", lm_weight=0.3)
+        for name in LATTICES
+    },
 }
 
 

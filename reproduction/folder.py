@@ -3,6 +3,7 @@
 OUT/DATASET/PRESET/
   data/raw, data/distilled      prepared folders; data/text: the first lines of a larger text
   teacher-text/                 the teacher's translations of the training source; may be copied in
+  ngrams/                       a language model of the raw training targets, for beam search
   runs/EXPERIMENT-seed-N/       run folders; once a result is there, only the model is kept
   results/EXPERIMENT-seed-N/    result.json, and the outputs. An experiment that has a result is
                                 done, even where its run is gone
@@ -47,6 +48,10 @@ class Folder:
     @property
     def teacher_text(self) -> Path:
         return self.root / "teacher-text"
+
+    @property
+    def ngrams(self) -> Path:
+        return self.root / "ngrams"
 
     @property
     def results(self) -> Path:

@@ -7,6 +7,7 @@ from oaxe.support.jobs import Job
 from reproduction.experiments import EXPERIMENTS, DataKind
 from reproduction.steps import (
     Study,
+    count_ngrams,
     prepare_distilled,
     prepare_raw,
     train_and_test,
@@ -39,6 +40,8 @@ class Plan:
         needs = self.data(EXPERIMENTS[name].data)
         if start := self.study.start(name, seed):
             needs |= self.run(*start)
+        if "lm_weight" in EXPERIMENTS[name].decoding:
+            needs |= self.ngrams()
         work = partial(train_and_test, self.study, name, seed, self.per_device)
         return self.add(f"{name}-seed-{seed}", work, needs)
 
@@ -50,6 +53,11 @@ class Plan:
             return raw
         needs = raw | self.teacher_text()
         return self.add("distilled-data", partial(prepare_distilled, self.study), needs)
+
+    def ngrams(self) -> Needs:
+        if self.folder.ngrams.exists():
+            return NOTHING
+        return self.add("ngrams", partial(count_ngrams, self.study), self.data("raw"))
 
     def teacher_text(self) -> Needs:
         if self.folder.has_teacher_text():

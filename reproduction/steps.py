@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -11,25 +11,32 @@ from typing import Any
 
 from rich.console import Console
 
+from oaxe.decoding.translator import Option
 from oaxe.distillation.distill import distill
 from oaxe.evaluation.evaluate import Options, evaluate
 from oaxe.evaluation.references import References, read_references
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
 from oaxe.support.jobs import StoppedError
+from oaxe.text.corpus import Corpus, load_subwords
 from oaxe.text.datasets.catalogue import find
 from oaxe.text.datasets.dataset import Dataset, dataset
 from oaxe.text.lines import Pair, read_parallel
 from oaxe.text.manifest import SUBWORDS, read_manifest
+from oaxe.text.ngram_files import save_ngrams
+from oaxe.text.ngrams import estimate
 from oaxe.text.prepare import prepare
-from oaxe.training.run import train
+from oaxe.training.ranks import Ranks
+from oaxe.training.run import load_translator, train
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED
+from oaxe.training.validation import Validation, choose_decoding, metric_of
 from reproduction.experiments import EXPERIMENTS, TEACHERS
 from reproduction.folder import RESULT, Folder, metrics, read_json, validations
 from reproduction.recipes import Recipe
 
 BEAM = 5
+ORDER = 4  # of n-grams
 # Test sets of other domains, and the names of their data sets.
 OTT, NEWS = ("ott2018", "ott2018-en-de"), ("newstest2014", "newstest-en-de")
 
@@ -173,6 +180,13 @@ def prepare_distilled(study: Study, console: Console) -> None:
     )
 
 
+def count_ngrams(study: Study, console: Console) -> None:
+    data = study.folder.data("raw")
+    subwords = load_subwords(data)
+    found = estimate(Corpus.open(data, "train").targets, subwords.vocab_size, ORDER, [0])
+    save_ngrams(study.folder.ngrams, found, subwords)
+
+
 def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Console) -> None:
     """Train, or resume, and test what has no result yet; only the model of the run is kept."""
     folder, run = study.folder, study.trained(name, seed)
@@ -184,6 +198,12 @@ def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Conso
             raise StoppedError
     if not folder.result(name, seed).exists():  # or its run was needed for others to start from
         one = EXPERIMENTS[name]
+        decoding: dict[str, Option] = {}
+        if one.stage == "decoding":
+            decoding, tried = chosen_decoding(study, name, seed)
+            trained |= tried
+        elif one.system == "transformer":
+            decoding = {"beam": BEAM}
         folder.write_result(
             name,
             seed,
@@ -197,7 +217,7 @@ def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Conso
                 "tokens_per_second": median_speed(run),
                 "validations": validations(run, "step", "loss", "bleu", "length_accuracy"),
             },
-            tests={} if one.stage == "lm" else scores(study, name, seed, console),
+            tests={} if one.stage == "lm" else scores(study, name, seed, decoding, console),
         )
     for states in (CHECKPOINTS, BEST):  # ten times the model, and there are dozens of experiments
         shutil.rmtree(run / states, ignore_errors=True)
@@ -209,17 +229,34 @@ def median_speed(run: Path) -> float | None:
     return median(found) if found else None
 
 
-def scores(study: Study, name: str, seed: int, console: Console) -> dict[str, Any]:
+def chosen_decoding(study: Study, name: str, seed: int) -> tuple[dict[str, Option], dict[str, Any]]:
+    """How a trained model is to decode, by validation; and what that was like there."""
+    translator = load_translator(str(study.trained(name, seed)), None)
+    options = dict(EXPERIMENTS[name].decoding)
+    if "lm_weight" in options:
+        options["lm"] = str(study.folder.ngrams)
+    translator.change_decoding(**options)
+    corpus = Corpus.open(study.folder.data("raw"), "valid")
+    metric, score = metric_of(translator)
+    ranks = Ranks(0, 1, translator.system.device)
+    validation = Validation(corpus, study.settings(name, seed), ranks, score, metric)
+    tried = choose_decoding(translator, validation)
+    bleu = tried[0]["bleu"] if tried else validation.score()
+    return dict(translator.decoding), {"bleu": bleu, "decodings": tried}
+
+
+def scores(
+    study: Study, name: str, seed: int, decoding: Mapping[str, Option], console: Console
+) -> dict[str, Any]:
     """All that `oaxe evaluate` measures, on every test set; the outputs are files of their own."""
     folder, recipe = study.folder, study.recipe
     language = read_manifest(folder.data("raw")).target_language
-    one = EXPERIMENTS[name]
     options = Options(
         lengths=recipe.lengths,
         examples=0,
         bf16=recipe.bf16,
         batch_tokens=recipe.batch_tokens,
-        decoding={"beam": BEAM} if one.system == "transformer" else one.decoding,
+        decoding=decoding,
     )
     found = {}
     for test in folder.tests():

@@ -154,7 +154,7 @@ def test_trains_each_experiment_once(everything: Path) -> None:
     done = re.findall(r"^done: .*/([^/\s]+)\s*$", printed, re.MULTILINE)
     trained = EXPERIMENTS.keys() - {"student"}  # here students are as large as the teacher
     expected = [f"{name}-seed-1" for name in trained]
-    expected += ["data", "teacher-text", "distilled-data"]
+    expected += ["data", "ngrams", "teacher-text", "distilled-data"]
     assert sorted(done) == sorted(expected)
 
 
