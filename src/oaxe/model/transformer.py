@@ -333,7 +333,7 @@ class Transformer(nn.Module):
         rows = rows_of(mask.flatten(), self.room.target)
         tables = self.target_positions, self.target_from_end, self.target_norm
         x = self._embed_packed(inputs, mask, rows, *tables)
-        n_source, n_target = self.room
+        n_source, n_target = self.room.source, self.room.target
         lengths, source_lengths = mask.sum(1), encoded.mask.sum(1)
         own = spans_between(lengths, lengths, n_target, n_target, causal=self.causal)
         cross = spans_between(lengths, source_lengths, n_target, n_source)

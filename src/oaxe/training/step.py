@@ -136,7 +136,9 @@ class Step:
 
     def room(self, batch: Batch) -> Room | None:
         """What the system needs for the tokens of a packed batch."""
-        return batch.room and self.system.room(len(batch.source), *batch.room)
+        if batch.room is None:
+            return None
+        return self.system.room(len(batch.source), batch.room.source, batch.room.target)
 
     def _change_weights(self) -> Tensors:
         if self.settings.optim.clip:
