@@ -264,7 +264,7 @@ def add_padding(report: Report, experiment: Experiment, updates: list[int]) -> N
         padded[name] = 1 - real / places
         plan = plan_packed(*lengths, **limits)
         room = shape_of(plan, *lengths).room
-        packed[name] = 1 - real / (sum(map(len, plan)) * sum(room))
+        packed[name] = 1 - real / (sum(map(len, plan)) * (room.source + room.target))
     report.add(
         "padding", {}, {"padded plan": padded, "packed plan": packed},
         kind="padding", sentences=len(corpus), target_tokens=int(lengths[1].sum()),

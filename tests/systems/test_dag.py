@@ -135,6 +135,24 @@ def test_reveals_words_of_the_best_path(share: float) -> None:
     assert n_wrong > 4
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_glancing_at_a_packed_batch_is_the_same(share: float) -> None:
+    model = dag(vertices=3).train().double()
+    source = random_batch(5, 2, 4)
+    example = model.example(source, source)
+    seen = []
+    n_words = int((source != PAD).sum())
+    for room in (None, model.room(3, n_words + 2, n_words)):
+        torch.manual_seed(1)  # of which words are revealed
+        with model.transformer.packed(room):
+            encoded = model.transformer.encode(source)
+            seen.append(model.glance(example, encoded, torch.tensor(share)))
+    assert seen[0][0].equal(seen[1][0])
+    assert seen[0][1] == seen[1][1]
+    assert (seen[0][1]["revealed"][0] > 0) == (share > 0)
+
+
 def test_without_revealing_training_is_validation() -> None:
     model = dag(start=0.0, end=0.0)
     example = model.example(*training_batch(9, 5))

@@ -1,6 +1,6 @@
 import threading
 from functools import partial
-from itertools import islice
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from oaxe.support.errors import UserError
 from oaxe.text import batches as module
-from oaxe.text.batches import Update, UpdateLoader, collate, cut, plan_epoch, plan_packed, shape_of
+from oaxe.text.batches import (
+    Update,
+    UpdateLoader,
+    collate,
+    cut,
+    plan_bands,
+    plan_epoch,
+    plan_packed,
+    shape_of,
+)
 from oaxe.text.corpus import Corpus, Sentences
 from oaxe.text.symbols import EOS, PAD
 
@@ -286,3 +295,79 @@ def test_packed_plans_of_few_sentences() -> None:
     assert len(plan_packed(lengths, lengths, update_tokens=1, **limits)) == 2
     assert len(plan_packed(lengths, lengths, update_tokens=99, world_size=3, **limits)[0]) == 2
     assert plan_packed(lengths[:0], lengths[:0], update_tokens=9, **limits) == []
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("max_tokens", [400, 2_000])
+def test_batches_of_a_band_are_alike_and_the_same_in_all_epochs(
+    max_tokens: int, world_size: int
+) -> None:
+    corpus = random_corpus(700)
+    sides = corpus.source_lengths, corpus.target_lengths
+    limits: dict[str, Any] = {"max_tokens": max_tokens, "update_tokens": 1_000, "seed": 1}
+    all_shapes, updates = set(), []
+    for epoch in range(3):
+        plan, shapes = plan_bands(*sides, **limits, epoch=epoch, world_size=world_size)
+        assert sorted(i for update in plan for b in update for i in b) == list(range(700))
+        assert len(plan) == round(sides[1].sum() / 1_000)
+        for update, of_update in zip(plan, shapes, strict=True):
+            assert len(update) % world_size == 0
+            assert abs(sum(sides[1][b].sum() for b in update) - 1_000) < 150
+            for batch, shape in zip(update, of_update, strict=True):
+                assert shape.rows - len(batch) <= 2
+                assert (sides[0][batch] + 1).max() <= shape.source
+                assert (sides[0][batch] + 1).sum() <= shape.room.source
+                assert sides[1][batch].max() <= shape.target
+                assert sides[1][batch].sum() <= shape.room.target <= 1.1 * max_tokens + 256
+                all_shapes.add(shape)
+        updates.append([frozenset(np.concatenate(update).tolist()) for update in plan])
+    assert 3 < len(all_shapes) <= module.BANDS
+    assert updates[0] != updates[1]
+    alone, _ = plan_bands(*sides, **limits, epoch=2)
+    assert [frozenset(np.concatenate(update).tolist()) for update in alone] == updates[2]
+    assert plan_bands(sides[0][:0], sides[1][:0], **limits, epoch=0) == ([], [])
+
+
+@pytest.mark.parametrize("bands", [1, 2, 3, 6])
+def test_bands_have_the_least_squares(bands: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BANDS", bands)
+    for seed, n in enumerate((1, 2, 6, 9, 9, 9)):
+        source = np.sort(np.random.default_rng(seed).integers(1, 9, n))
+        same_targets = np.ones(n, np.int64)  # so that a batch is a sentence
+
+        def area(cuts: tuple[int, ...], source: Any = source) -> int:
+            return sum(len(part) * int(part[-1] + 1) ** 2 for part in np.split(source, cuts))
+
+        found = module._bands(np.arange(n), source, same_targets, n)
+        assert np.concatenate([some for some, _ in found]).tolist() == list(range(n))
+        assert [len(some) for some, _ in found] == [n_batches for _, n_batches in found]
+        cuts = tuple(np.cumsum([n_batches for _, n_batches in found])[:-1].tolist())
+        every = (c for k in range(min(bands, n)) for c in combinations(range(1, n), k))
+        assert len(cuts) < bands
+        assert area(cuts) == min(map(area, every))
+
+
+def test_a_sentence_longer_than_a_batch_is_a_band() -> None:
+    lengths = np.array([1, 1, 100, 1])
+    plan, shapes = plan_bands(
+        lengths, lengths, max_tokens=200, update_tokens=20, seed=1, epoch=0, world_size=2
+    )
+    assert sorted(i for update in plan for b in update for i in b) == [0, 1, 2, 3]
+    assert {shape.source for update in shapes for shape in update} == {2, 101}
+
+
+def test_the_loader_gives_each_batch_the_shape_of_its_band() -> None:
+    corpus, seen = random_corpus(300), set()
+    options = {"packed": True, "in_bands": True, "update_tokens": 200, "max_tokens": 100}
+    with loader(corpus, **options) as updates:
+        first = list(islice(updates, 9))
+    for update in first:
+        assert sum(batch.n_target_tokens for batch in update.batches) == update.n_target_tokens
+        for batch in update.batches:
+            assert batch.room is not None
+            assert (batch.source != PAD).sum() <= batch.room.source
+            assert batch.source.shape[1] < 31 + 1
+            seen.add((batch.source.shape, batch.room))
+    assert len(seen) > 3
+    with loader(corpus, **options, start_update=4) as updates:
+        assert all(same(a, b) for a, b in zip(first[4:], updates, strict=False))

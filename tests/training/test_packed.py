@@ -6,14 +6,18 @@ from typing import Any
 import pytest
 
 from oaxe.support.errors import UserError
+from oaxe.systems import System, ctc
 from tests.runs import OAXE, final_tensors, metrics, same, settings_of, train_on_ranks, train_small
 from tests.training.test_ranks import EXACT, assert_close, assert_same_log
 
 PACKED = {"data__packed": True}
+DAG = {"model__system": "dag", "dag__end": 0.5}  # the same from start to end
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, OAXE, {"model__system": "transformer"}, {"model__system": "ctc"}]
+    "changes",
+    [{}, OAXE, {"model__system": "transformer"}, {"model__system": "ctc"}, DAG],
+    ids=["xe", "oaxe", "transformer", "ctc", "dag"],
 )
 def test_stopped_and_continued_to_the_same_weights(
     changes: dict[str, Any], data: Path, tmp_path: Path
@@ -46,12 +50,13 @@ def test_a_run_goes_on_with_layers_computed_again(data: Path, tmp_path: Path) ->
     assert same(final_tensors(tmp_path / "whole"), final_tensors(tmp_path / "continued"))
 
 
-@pytest.mark.parametrize(
-    "changes", [{"model__system": "dag"}, {"train__compile": True}], ids=["dag", "compile"]
-)
+@pytest.mark.parametrize("why", ["system", "compile"])
 def test_what_needs_padding_is_refused_before_a_folder_is_made(
-    changes: dict[str, Any], data: Path, tmp_path: Path
+    why: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if why == "system":
+        monkeypatch.setattr(ctc.Model, "room", System.room)
+    changes = {"model__system": "ctc"} if why == "system" else {"train__compile": True}
     with pytest.raises(UserError, match=r"data\.packed"):
         train_small(settings_of(data, tmp_path / "run", **changes, **PACKED))
     assert not (tmp_path / "run").exists()

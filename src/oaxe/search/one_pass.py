@@ -206,14 +206,17 @@ def likeliest(
     may_be_blank: bool,
     bonus: float = 0.0,
     everywhere: bool = False,
+    capacity: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The same for the last hidden states ``(rows, length, dim)`` of the decoder.
 
     A blank is chosen where its log-probability is above that of every word by the ``bonus``.
+    ``capacity`` is the most positions there are; by default, that of a packed decoder.
     """
     rows = None
-    if everywhere and transformer.capacity is not None:  # packed: all of those that are real
-        rows = rows_of(where.flatten(), transformer.capacity)
+    capacity = transformer.capacity if capacity is None else capacity
+    if everywhere and capacity is not None:  # packed: all of those that are real
+        rows = rows_of(where.flatten(), capacity)
         hidden = rows.take(hidden.flatten(0, 1))
     else:
         hidden = hidden.flatten(0, 1) if everywhere else hidden[where]  # device sync

@@ -107,6 +107,7 @@ class System(nn.Module):
 
     translates: ClassVar[bool] = True  # False: a language model
     recordable: ClassVar[bool] = True  # a training step can be a CUDA graph
+    in_bands: ClassVar[bool] = False  # sentences of a packed batch must be of similar lengths
     refills: ClassVar[bool] = False  # translate takes any number of sentences, and batch_tokens
     no_ncm: ClassVar[str] = ""  # why NCM is not defined, if it is not
     chooses_decoding: ClassVar[bool] = False  # see choices

@@ -42,6 +42,7 @@ from oaxe.search.replay import Call, Tensors, compute, padded_source
 from oaxe.support.config import Choice, choice, option
 from oaxe.systems import Example, Paper, Progress, System
 from oaxe.systems.ctc import advice_on_length, advice_on_start, but_target_positions
+from oaxe.text.batches import Room
 from oaxe.text.symbols import BOS, EOS, MASK, PAD
 
 PAPER = Paper(
@@ -135,7 +136,7 @@ class Links(nn.Module):
 
 
 class Model(System):
-    # It has no room: links are a matrix for each row, as large as the longest source makes it.
+    in_bands = True  # links are a matrix for each row, as large as the longest source makes it
     no_ncm = "its output is the sum of many paths, of which decoding sees one"
     chooses_decoding = True
     training_parts = ("weak",)
@@ -151,6 +152,9 @@ class Model(System):
         _, wanted = causal_inputs(target)
         inputs = graph_inputs(source, self.options.vertices)
         return Example.of(source, inputs, F.pad(wanted, (1, 0), value=BOS), target)
+
+    def room(self, rows: int, source: int, target: int) -> Room:
+        return Room(source, self.options.vertices * source, target + rows)
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded = self.transformer.encode(example.source)
@@ -194,8 +198,14 @@ class Model(System):
         )
         words = (example.target != BOS) & (example.target != EOS) & (path >= 0)
         at_path = path.clamp(min=0).unsqueeze(2).expand(-1, -1, hidden.shape[2])
+        room = self.transformer.room
         said, _ = likeliest(
-            self.transformer, hidden.gather(1, at_path), words, may_be_blank=False, everywhere=True
+            self.transformer,
+            hidden.gather(1, at_path),
+            words,
+            may_be_blank=False,
+            everywhere=True,
+            capacity=room and room.words,
         )
         wrong = (words & (said != example.target)).sum(1, keepdim=True)
         revealed = drawn(words, (share * wrong).round())

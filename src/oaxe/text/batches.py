@@ -5,15 +5,16 @@ into micro-batches that fit into memory. The seed and the epoch alone decide whi
 update; the number of ranks changes only the cuts.
 
 Padded batches hold sentences of similar lengths. Packed ones hold sentences of all lengths, and are
-all alike: a model that leaves out the padding computes one shape, and nothing for no word.
+all alike: a model that leaves out the padding computes one shape, and nothing for no word. Some
+systems compare all positions of a sentence, which cannot be packed: for these, the corpus is cut
+into bands of similar lengths, and the packed batches of a band are alike.
 """
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from oaxe.text.symbols import EOS, PAD
 
 Indices = NDArray[np.int64]
 ROUNDED = 256  # room is a multiple: the same in all epochs, and whole tiles of matrix products
+BANDS = 16  # of similar lengths, at most: each is one more shape
 OVERFULL = 1.1  # a packed batch may have so many times max_tokens rather than be cut in two
 
 
@@ -35,7 +37,7 @@ class Room(NamedTuple):
 
     source: int
     target: int
-    words: int = 0  # of a decoder that reads the words as well, if the system has one
+    words: int = 0  # of the targets, EOS included, for systems that ask for it
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Update(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What all packed batches of an epoch have in common."""
+    """What all packed batches of an epoch, or of a band, have in common."""
 
     rows: int
     source: int  # places of a row
@@ -224,6 +226,87 @@ def plan_packed(
     return [[b for b in _deal(update, n_batches, rng) if len(b)] for update in updates]
 
 
+def plan_bands(
+    source_lengths: NDArray[Any],
+    target_lengths: NDArray[Any],
+    *,
+    max_tokens: int,
+    update_tokens: int,
+    seed: int,
+    epoch: int,
+    world_size: int = 1,
+) -> tuple[list[list[Indices]], list[list[Shape]]]:
+    """The same for packed micro-batches of similar lengths; and the shape of each of them.
+
+    In the order of their lengths, of the source above all, sentences are cut into bands, and those
+    of a band are dealt out to its micro-batches, which have one shape. Which of them form an update
+    is random. Each has about the same number of target tokens, whatever its band.
+
+    Args:
+        As for :func:`plan_packed`.
+    """
+    _check_limits(max_tokens, update_tokens, world_size)
+    if not len(source_lengths):
+        return [], []
+    rng = np.random.default_rng([seed, epoch])
+    order = _by_length(rng.permutation(len(source_lengths)), target_lengths, source_lengths)
+    n_updates = min(max(1, round(int(target_lengths.sum()) / update_tokens)), len(order))
+    tokens = max(int((source_lengths + 1).sum()), int(target_lengths.sum())) / n_updates
+    size = math.ceil(tokens / (OVERFULL * max_tokens))  # batches of an update
+    bands = _bands(order, source_lengths, target_lengths, size * n_updates)
+    dealt = [
+        (batch, band)
+        for band, (sentences, n_batches) in enumerate(bands)
+        for batch in _deal(sentences, n_batches, rng)
+    ]
+    dealt = [dealt[i] for i in rng.permutation(len(dealt))]
+    # Only now, so that the number of ranks changes nothing else: the ranks have equally many.
+    parts = world_size // math.gcd(size, world_size)
+    cut_up = [([b for b in _deal(batch, parts, rng) if len(b)], band) for batch, band in dealt]
+    of_bands = [[batches for batches, its in cut_up if its == n] for n in range(len(bands))]
+    shapes = [shape_of(band, source_lengths, target_lengths) for band in of_bands]
+    plan: list[list[Indices]] = []
+    of_plan: list[list[Shape]] = []
+    for start in range(0, len(cut_up), size):
+        update = cut_up[start : start + size]
+        plan.append([batch for batches, _ in update for batch in batches])
+        of_plan.append([shapes[band] for batches, band in update for _ in batches])
+    return plan, of_plan
+
+
+def _bands(
+    order: Indices, source_lengths: NDArray[Any], target_lengths: NDArray[Any], n_batches: int
+) -> list[tuple[Indices, int]]:
+    """The sentences and the number of batches of at most BANDS bands.
+
+    So many batches of consecutive sentences have as many target tokens each; those that share a
+    band, as wide as the widest of them, are chosen such that the squares of all rows are least.
+    """
+    done = target_lengths[order].cumsum()
+    ends = np.searchsorted(done * n_batches, done[-1] * np.arange(1, n_batches), side="right")
+    ends = np.unique(np.append(ends, len(order)))  # a long sentence may fill several batches
+    ends = ends[ends > 0]
+    widths = source_lengths[order[ends - 1]] + 1
+    last = np.append(np.flatnonzero(np.diff(widths)), len(ends) - 1)  # batch of each width
+    squares = np.append(0, widths[last] ** 2.0)
+    rows = np.append(0, ends[last])
+    areas = squares * (rows - rows[:, None])  # of a band from one width to another; none: 0
+    areas[np.tril_indices(len(rows), -1)] = np.inf
+    best, origins = areas[0], []
+    for _ in range(BANDS - 1):
+        ways = best[:, None] + areas
+        best = ways.min(0)
+        origins.append(ways.argmin(0))
+    cuts, at = {len(rows) - 1}, len(rows) - 1
+    for origin in reversed(origins):
+        at = int(origin[at])
+        cuts.add(at)
+    chosen = sorted(cuts - {0})
+    counts = np.diff(np.append(0, last + 1)[[0, *chosen]])
+    sentences = np.split(order, rows[chosen][:-1])
+    return [(some, int(n)) for some, n in zip(sentences, counts, strict=True)]
+
+
 def shape_of(
     plan: list[list[Indices]], source_lengths: NDArray[Any], target_lengths: NDArray[Any]
 ) -> Shape:
@@ -235,8 +318,8 @@ def shape_of(
     )
     return Shape(
         rows=max(map(len, batches)),
-        source=int(source_lengths.max()) + 1,
-        target=max(int(target_lengths.max()), 1),
+        source=max(int(source_lengths[batch].max()) for batch in batches) + 1,
+        target=max(1, *(int(target_lengths[batch].max()) for batch in batches)),
         room=Room(*(math.ceil(tokens / ROUNDED) * ROUNDED for tokens in most)),
     )
 
@@ -281,6 +364,7 @@ class UpdateLoader:
         device: where the batches go; for CUDA through pinned memory, without waiting.
         prefetch: updates that are kept ready.
         packed: whether the batches are to be computed without their padding.
+        in_bands: whether packed batches are of similar lengths, see :func:`plan_bands`.
         Others: as for :func:`plan_epoch`.
     """
 
@@ -298,6 +382,7 @@ class UpdateLoader:
         start_update: int = 0,
         mix_lengths: bool = False,
         packed: bool = False,
+        in_bands: bool = False,
         prefetch: int = 2,
     ) -> None:
         if not 0 <= rank < world_size:
@@ -305,16 +390,13 @@ class UpdateLoader:
         if len(corpus) == 0:
             raise UserError("the corpus is empty: there is nothing to iterate over")
         self._corpus = corpus
-        self._lengths = corpus.source_lengths, corpus.target_lengths
-        self._packed = packed
-        self._plan: Callable[..., list[list[Indices]]] = partial(
-            plan_packed if packed else partial(plan_epoch, mix_lengths=mix_lengths),
-            *self._lengths,
-            max_tokens=max_tokens,
-            update_tokens=update_tokens,
-            seed=seed,
-            world_size=world_size,
-        )
+        self._mix_lengths, self._packed, self._in_bands = mix_lengths, packed, in_bands
+        self._limits: dict[str, Any] = {
+            "max_tokens": max_tokens,
+            "update_tokens": update_tokens,
+            "seed": seed,
+            "world_size": world_size,
+        }
         self._rank, self._world_size = rank, world_size
         self._device = torch.device(device)
         self._updates = self._iterate(start_epoch, start_update)
@@ -357,16 +439,32 @@ class UpdateLoader:
     def _prepare_next(self) -> None:
         self._ready.append(self._thread.submit(next, self._updates))
 
+    def _planned(self, epoch: int) -> tuple[list[list[Indices]], Sequence[Sequence[Shape | None]]]:
+        """The batches of an epoch and their shapes; None where they are padded."""
+        lengths = self._corpus.source_lengths, self._corpus.target_lengths
+        if self._packed and self._in_bands:
+            return plan_bands(*lengths, **self._limits, epoch=epoch)
+        if self._packed:
+            plan = plan_packed(*lengths, **self._limits, epoch=epoch)
+            shape: Shape | None = shape_of(plan, *lengths)
+        else:
+            mix = self._mix_lengths
+            plan = plan_epoch(*lengths, **self._limits, epoch=epoch, mix_lengths=mix)
+            shape = None
+        return plan, [[shape] * len(update) for update in plan]
+
     def _iterate(self, epoch: int, first: int) -> Iterator[Update]:
         while True:
-            plan = self._plan(epoch=epoch)
+            plan, shapes = self._planned(epoch)
             if first > len(plan):
                 raise UserError(f"update {first} of epoch {epoch}: it has only {len(plan)} updates")
-            shape = shape_of(plan, *self._lengths) if self._packed else None
             for number, update in enumerate(plan[first:], first):
                 tokens = int(self._corpus.target_lengths[np.concatenate(update)].sum())
-                mine = update[self._rank :: self._world_size]
-                batches = [collate(self._corpus, indices, shape) for indices in mine]
+                mine = slice(self._rank, None, self._world_size)
+                batches = [
+                    collate(self._corpus, indices, shape)
+                    for indices, shape in zip(update[mine], shapes[number][mine], strict=True)
+                ]
                 if self._device.type == "cuda":
                     batches = [batch.pin_memory() for batch in batches]
                 yield Update(epoch, number, len(plan), batches, tokens)

@@ -93,6 +93,7 @@ class Trainer:
             start_update=self.position.update,
             mix_lengths=self.settings.data.mix_lengths,
             packed=self.packed,
+            in_bands=self.system.in_bands,
         )
 
     def run(self) -> str:
