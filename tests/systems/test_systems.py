@@ -32,12 +32,21 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"length_candidates": 2, "deduplicate": False, "refine_steps": 3, "length_penalty": 0.5},
     ),
-    "ctc": ({"upsample": 3, "objective": {"name": "ngrams", "n": 1}, "weak_decoder": 0.5}, {}),
+    "ctc": (
+        {
+            "upsample": 3,
+            "objective": {"name": "ngrams", "n": 1},
+            "weak_decoder": 0.5,
+            "consistency": 0.2,
+        },
+        {},
+    ),
     "ctc_glat": (
         {
             "upsample": 3,
             "objective": {"name": "ngrams", "n": 1},
             "weak_decoder": 0.5,
+            "consistency": 0.2,
             "start": 0.4,
             "end": 0.2,
         },
@@ -130,6 +139,7 @@ LEARNING: list[tuple[str, dict[str, Any]]] = [
     ("ctc", {"objective": "coco"}),
     ("ctc", {"weak_decoder": 0.5}),
     ("dag", {"weak_decoder": 0.5}),
+    ("ctc_glat", {"consistency": 0.5}),
     ("dag", {"objective": "ngrams"}),
 ]
 

@@ -34,6 +34,10 @@ GLAT = {"model__system": "glat"}
 CTC = {"model__system": "ctc"}
 CTC_GLAT = {"model__system": "ctc_glat"}
 DAG = {"model__system": "dag"}
+NGRAM_OAXE = {"cmlm__loss": {"name": "ngram_oaxe", "truncation": 0.05}}
+CTC_NGRAMS = CTC_GLAT | {"ctc_glat__objective": "ngrams", "ctc_glat__weak_decoder": 0.5}
+COCO = CTC | {"ctc__objective": "coco", "ctc__consistency": 0.5}
+DAG_NGRAMS = DAG | {"dag__objective": "ngrams", "dag__weak_decoder": 0.5}
 TRANSFORMER = {"model__system": "transformer"}
 LANGUAGE_MODEL = {"model__system": "language_model"}
 NEVER = 10**9
@@ -132,9 +136,15 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     "changes",
-    [{}, AXE, OAXE, GLAT, CTC, CTC_GLAT, DAG, TRANSFORMER, LANGUAGE_MODEL],
-    ids=["xe", "axe", "oaxe", "glat", "ctc", "ctc_glat", "dag", "transformer", "language model"],
-)
+    [
+        {}, AXE, OAXE, NGRAM_OAXE, GLAT, CTC, COCO, CTC_GLAT, CTC_NGRAMS, DAG, DAG_NGRAMS,
+        TRANSFORMER, LANGUAGE_MODEL,
+    ],
+    ids=[
+        "xe", "axe", "oaxe", "ngram oaxe", "glat", "ctc", "coco", "ctc_glat", "ctc_glat ngrams",
+        "dag", "dag ngrams", "transformer", "language model",
+    ],
+)  # fmt: skip
 def test_replayed_steps_equal_plain_ones(
     changes: dict[str, Any],
     precision: str,
