@@ -10,6 +10,8 @@ from torch import Tensor
 
 import oaxe
 from oaxe.losses import ctc, dag
+from oaxe.losses.arguments import at_least_float32
+from oaxe.losses.divergence import linear_divergence
 from oaxe.losses.lattice import best_states
 from tests.gpu import GPU
 
@@ -141,7 +143,10 @@ def linear_objectives(
     graph = oaxe.linear_dag_ngram_loss(hidden, embedding, links, target, **options)
     options |= {"blank": BLANK, "capacity": mask.numel() - 1}
     ctc = oaxe.linear_ctc_ngram_loss(hidden, embedding, target, **options)
-    return graph + ctc + oaxe.linear_coco_loss(hidden, embedding, target, **options)
+    coco = oaxe.linear_coco_loss(hidden, embedding, target, **options)
+    other, capacity = hidden.roll(1, 0), options["capacity"]
+    apart = linear_divergence(hidden, other, embedding, mask=mask, capacity=capacity)
+    return graph + ctc + coco + apart
 
 
 def plain_losses(
@@ -160,7 +165,10 @@ def plain_objectives(
     logits, links = F.linear(hidden, embedding), links_of(scores, mask)
     graph = oaxe.dag_ngram_loss(logits, links, target, **options)
     ctc = oaxe.ctc_ngram_loss(logits, target, blank=BLANK, **options)
-    return graph + ctc + oaxe.coco_loss(logits, target, blank=BLANK, **options)
+    coco = oaxe.coco_loss(logits, target, blank=BLANK, **options)
+    p, q = (at_least_float32(x).log_softmax(-1) for x in (logits, logits.roll(1, 0)))
+    apart = torch.where(mask, ((p.exp() - q.exp()) * (p - q)).sum(-1), 0).sum() / 2
+    return graph + ctc + coco + apart
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,16 @@ def test_ctc_that_says_the_target_has_no_loss() -> None:
         assert (reordered.item() == pytest.approx(0, abs=1e-6)) == (n == 1)
 
 
+def test_logits_and_links_may_differ_in_precision() -> None:
+    logits, links = torch.randn(2, 5, VOCAB, dtype=torch.float64), links_of(2, 5)
+    target = torch.tensor([[0, 1, 0], [1, 1, 2]])
+    expected = oaxe.dag_ngram_loss(logits, links, target)
+    for given in ((logits.float(), links), (logits, links.float())):
+        found = oaxe.dag_ngram_loss(*given, target)
+        assert found.dtype == torch.float64
+        assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
 def test_mean_and_sum() -> None:
     logits, target = torch.randn(3, 6, VOCAB), torch.tensor([[0, 1, 0], [1, 0, -100], [1, 1, 0]])
     options: Any = {"blank": BLANK}

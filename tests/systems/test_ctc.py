@@ -1,12 +1,14 @@
 """CTC: its loss by PyTorch's own, collapsing by hand, and that it learns."""
 
 from itertools import groupby
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import oaxe
 from oaxe.search.replay import compute
 from oaxe.systems import ctc
 from oaxe.systems.ctc import Decoding
@@ -133,6 +135,30 @@ def test_a_blank_keeps_equal_words_apart(
     model = micro("ctc", options={"upsample": 1})
     (found,) = model.translate(torch.full_like(predicted, EOS), Decoding(), compute)
     assert found[0].tokens == expected
+
+
+def test_consistency_compares_two_passes_of_other_dropout() -> None:
+    """Means of both losses and divergences, by torch's own."""
+    model = micro("ctc", options={"consistency": 0.7}, dropout=0.3).train()
+    source, target = training_batch(9, 5, 12)
+    example, transformer = model.example(source, target), model.transformer
+    torch.manual_seed(4)
+    loss, statistics = model(example, progress_of(model))
+    torch.manual_seed(4)
+    passes = [
+        transformer.decode(example.inputs, example.mask, transformer.encode(source))
+        for _ in range(2)
+    ]
+    given: Any = {"blank": BLANK, "logit_mask": example.mask, "reduction": "sum"}
+    logits = [transformer.logits(hidden) for hidden in passes]
+    losses = [oaxe.ctc_loss(x, example.target, **given) for x in logits]
+    p, q = (x.log_softmax(-1)[example.mask] for x in logits)
+    apart = [F.kl_div(a, b, log_target=True, reduction="sum") for a, b in ((p, q), (q, p))]
+    expected = sum(losses) / 2 + 0.7 * sum(apart) / 2
+    torch.testing.assert_close(loss, torch.as_tensor(expected), rtol=1e-5, atol=1e-4)
+    assert statistics["divergence"][0] > 1
+    _, statistics = model.eval()(example, progress_of(model))
+    assert set(statistics) == {"loss", "impossible"}
 
 
 def test_targets_that_do_not_fit_are_counted_and_warned_of() -> None:

@@ -48,7 +48,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("ctc", {"objective": "ngrams"}),
     ("ctc_glat", {"objective": "ngrams"}),
     ("ctc", {"objective": "coco"}),
-    ("ctc", {"weak_decoder": 0.5}),
+    ("ctc", {"weak_decoder": 0.5, "consistency": 0.5}),
     ("cmlm", {"loss": {"name": "ngram_oaxe", "truncation": 0.02}}),
     ("ctc_glat", {"objective": {"name": "coco", "rest": "blanks"}}),
 ]

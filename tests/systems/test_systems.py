@@ -40,7 +40,12 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"length_candidates": 2, "repeats": "forbid", "length_penalty": 0.5},
     ),
     "ctc": (
-        {"upsample": 3, "objective": {"name": "ngrams", "n": 1}, "weak_decoder": 0.5},
+        {
+            "upsample": 3,
+            "objective": {"name": "ngrams", "n": 1},
+            "weak_decoder": 0.5,
+            "consistency": 0.2,
+        },
         CTC_DECODING,
     ),
     "ctc_glat": (
@@ -48,6 +53,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "upsample": 3,
             "objective": {"name": "ngrams", "n": 1},
             "weak_decoder": 0.5,
+            "consistency": 0.2,
             "start": 0.4,
             "end": 0.2,
         },
@@ -174,6 +180,7 @@ LEARNING: list[tuple[str, dict[str, Any]]] = [
     ("ctc", {"objective": "coco"}),
     ("ctc", {"weak_decoder": 0.5}),
     ("dag", {"weak_decoder": 0.5}),
+    ("ctc_glat", {"consistency": 0.5}),
     ("dag", {"objective": "ngrams"}),
 ]
 

@@ -40,6 +40,10 @@ FLOWSEQ = {"model__system": "flowseq"}
 LANMT = {"model__system": "lanmt"}
 IMPUTER = {"model__system": "imputer"}
 DSLP = {"model__system": "dslp"}
+NGRAM_OAXE = {"cmlm__loss": {"name": "ngram_oaxe", "truncation": 0.05}}
+CTC_NGRAMS = CTC_GLAT | {"ctc_glat__objective": "ngrams", "ctc_glat__weak_decoder": 0.5}
+COCO = CTC | {"ctc__objective": "coco", "ctc__consistency": 0.5}
+DAG_NGRAMS = DAG | {"dag__objective": "ngrams", "dag__weak_decoder": 0.5}
 TRANSFORMER = {"model__system": "transformer"}
 LANGUAGE_MODEL = {"model__system": "language_model"}
 NEVER = 10**9
@@ -139,38 +143,28 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
-        AXE,
-        OAXE,
-        NGRAMS,
-        GLAT,
-        CRF,
-        CTC,
-        CTC_GLAT,
-        DSLP,
-        IMPUTER,
-        LANMT,
-        FLOWSEQ,
-        DAG,
-        TRANSFORMER,
-        LANGUAGE_MODEL,
-    ],
-    ids=[
-        "xe",
-        "axe",
-        "oaxe",
-        "ngrams",
-        "glat",
-        "crf",
-        "ctc",
-        "ctc_glat",
-        "dslp",
-        "imputer",
-        "lanmt",
-        "flowseq",
-        "dag",
-        "transformer",
-        "language model",
+        pytest.param(changes, id=name)
+        for name, changes in {
+            "xe": {},
+            "axe": AXE,
+            "oaxe": OAXE,
+            "ngram oaxe": NGRAM_OAXE,
+            "bag of n-grams": NGRAMS,
+            "glat": GLAT,
+            "crf": CRF,
+            "ctc": CTC,
+            "coco": COCO,
+            "ctc_glat": CTC_GLAT,
+            "ctc_glat ngrams": CTC_NGRAMS,
+            "dslp": DSLP,
+            "imputer": IMPUTER,
+            "lanmt": LANMT,
+            "flowseq": FLOWSEQ,
+            "dag": DAG,
+            "dag ngrams": DAG_NGRAMS,
+            "transformer": TRANSFORMER,
+            "language model": LANGUAGE_MODEL,
+        }.items()
     ],
 )
 def test_replayed_steps_equal_plain_ones(

@@ -77,14 +77,14 @@ def layer_logsumexp(
     else:
         taken = rows_of(mask.flatten(), capacity)
         result = taken.put(_logsumexp(taken.take(rows), embedding, bias))
-        result = result + _nan_if(taken.too_many, result)
+        result = result + nan_if(taken.too_many, result)
     return result.view(hidden.shape[:-1])
 
 
 @torch.library.custom_op("oaxe::linear_logsumexp", mutates_args=())
 def _logsumexp(hidden: Tensor, embedding: Tensor, bias: Tensor | None) -> Tensor:
     result = at_least_float32(hidden.new_empty(0)).new_empty(len(hidden))
-    for some, logits in _chunks(hidden, embedding, bias, result.dtype):
+    for some, logits in chunks(hidden, embedding, bias, result.dtype):
         result[some] = _rows(logits).logsumexp(logits)
     return result
 
@@ -99,7 +99,7 @@ def _logsumexp_backward(
     gradient: Tensor, logsumexp: Tensor, hidden: Tensor, embedding: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     of = Gradients(hidden, embedding, bias)
-    for some, logits in _chunks(hidden, embedding, bias, logsumexp.dtype):
+    for some, logits in chunks(hidden, embedding, bias, logsumexp.dtype):
         weighted = _rows(logits).weighted_softmax(
             logits, logsumexp[some], gradient[some], hidden.dtype
         )
@@ -141,7 +141,7 @@ def layer_overlap(
     linked = taken.take((mask & (mask.cumsum(1) > 1)).flatten())
     found = _overlap(taken.take(rows), embedding, bias, linked, without)
     logsumexp, overlap = (taken.put(each).view(mask.shape) for each in found)
-    return logsumexp + _nan_if(taken.too_many, logsumexp), overlap
+    return logsumexp + nan_if(taken.too_many, logsumexp), overlap
 
 
 @torch.library.custom_op("oaxe::linear_overlap", mutates_args=())
@@ -151,7 +151,7 @@ def _overlap(
     """``linked (tokens,)`` bool: True where the token before is a neighbour."""
     logsumexp = at_least_float32(hidden.new_empty(0)).new_empty(len(hidden))
     overlap = torch.empty_like(logsumexp)
-    for some, logits in _chunks(hidden, embedding, bias, logsumexp.dtype, around=1):
+    for some, logits in chunks(hidden, embedding, bias, logsumexp.dtype, around=1):
         found = _rows(logits).logsumexp(logits)
         logsumexp[some] = found[1:-1]
         said = logits.sub_(found.unsqueeze(1)).exp_()
@@ -186,7 +186,7 @@ def _overlap_backward(
     after, next_overlap = (F.pad(x, (0, 1))[1:] for x in (before, overlap))
     factor = of_logsumexp - before * overlap - after * next_overlap
     padded, of = F.pad(logsumexp, (1, 1)), Gradients(hidden, embedding, bias)
-    for some, logits in _chunks(hidden, embedding, bias, logsumexp.dtype, around=1):
+    for some, logits in chunks(hidden, embedding, bias, logsumexp.dtype, around=1):
         start = some.start
         said = logits.sub_(padded[start : start + len(logits)].unsqueeze(1)).exp_()
         gradient = said[:-2] * before[some].unsqueeze(1)
@@ -258,11 +258,11 @@ def layer_cross_entropy(
     options = weight, label_smoothing, least_probability, differentiate
     total, kept, *_ = _cross_entropy(states, embedding, bias, words, mask, *options)
     if taken is not None:
-        total, kept = total + _nan_if(taken.too_many, total), taken.put(kept)
+        total, kept = total + nan_if(taken.too_many, total), taken.put(kept)
     return total, kept.view(targets.mask.shape)
 
 
-def _nan_if(wrong: Tensor, like: Tensor) -> Tensor:
+def nan_if(wrong: Tensor, like: Tensor) -> Tensor:
     """NaN or 0, without dimensions."""
     return torch.where(wrong, like.new_full((), torch.nan), like.new_zeros(()))
 
@@ -283,7 +283,7 @@ def _cross_entropy(
     kept = torch.empty_like(mask)
     of = Gradients(hidden, embedding, bias) if differentiate else None
     options = weight, label_smoothing, least_probability, differentiate
-    for some, logits in _chunks(hidden, embedding, bias, hidden.dtype):
+    for some, logits in chunks(hidden, embedding, bias, hidden.dtype):
         losses[some], kept[some] = _rows(logits).cross_entropy(
             logits, words[some], mask[some], *options
         )
@@ -365,7 +365,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         total.addmm_(a.to(total.dtype), b.to(total.dtype))
 
 
-def _chunks(
+def chunks(
     hidden: Tensor,
     embedding: Tensor,
     bias: Tensor | None,

@@ -157,7 +157,7 @@ def _matched(
     costs = costs.gather(1, order.unsqueeze(2).expand_as(costs))  # positions likewise
     smooth, n_words = smooth.gather(1, order), targets.mask.sum(1)
     n = max(1, min(n, length))
-    weight, n_windows = _weights(n_words, n, length)
+    weight, n_windows = _weights(n_words, n, length, costs.dtype)
     window = leading(n_windows, length - n + 1)
     match = best_windows(costs, weight, window, n)
     least = least_probability(truncation, costs.dtype)
@@ -175,14 +175,15 @@ def _matched(
     return NgramOaXE(*(torch.zeros_like(x).scatter(1, order, x) for x in (losses, truncated)))
 
 
-def _weights(n_words: Tensor, n: int, length: int) -> tuple[Tensor, Tensor]:
+def _weights(n_words: Tensor, n: int, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """One over the number of windows that each position is in, 0 for no position; ``(batch,
     length)``. And how many windows there are, ``(batch,)``."""
     position = torch.arange(length, device=n_words.device)
     n_windows = (n_words - n + 1).clamp(min=1)
     last = torch.minimum(position, n_windows.unsqueeze(1) - 1)
     within = last - (position - n + 1).clamp(min=0) + 1
-    return torch.where(leading(n_words, length), 1 / within.clamp(min=1), 0), n_windows
+    weight = leading(n_words, length).to(dtype) / within.clamp(min=1)
+    return weight, n_windows
 
 
 @torch.no_grad()

@@ -114,6 +114,8 @@ def _dag_losses(
     emissions: Tensor, links: Tensor, words: Tensor, targets: Targets, mask: Tensor, n: int
 ) -> Tensor:
     """``(batch,)``, of the words' log-probabilities ``(batch, words, vertices)``."""
+    dtype = torch.promote_types(emissions.dtype, links.dtype)
+    emissions, links = emissions.to(dtype), links.to(dtype)
     visits, moves = dag_arrivals(links, mask), dag_moves(links, mask)
     counts = expected_ngrams(visits, moves, emissions.exp(), n)
     reached = visits.unsqueeze(1)

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oaxe.criteria.lattices import CTC_OBJECTIVES
+from oaxe.losses.divergence import linear_divergence
 from oaxe.model.masking import IGNORED, causal_inputs, upsampled
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
@@ -56,6 +57,9 @@ class Options:
     objective: Choice = choice(CTC_OBJECTIVES, "likelihood", "what is learned")
     weak_decoder: float = option(
         0.0, "weight of the loss of an autoregressive layer that only training has; 0: none"
+    )
+    consistency: float = option(
+        0.0, "weight of the divergence between two passes of other dropout; 0: one pass"
     )
 
 
@@ -105,23 +109,39 @@ class Model(System):
     ) -> tuple[Tensor, Statistics]:
         """The loss of a decoder that reads ``inputs``."""
         hidden = self.transformer.decode(inputs, example.mask, encoded)
-        loss = self.options.objective.options(
-            hidden,
-            self.transformer.output_weight,
-            example.target,
-            example.mask,
-            self.transformer.capacity,
-        )
+        loss = self.objective(hidden, example)
+        divergence = None
+        if self.options.consistency and self.training:
+            again = self.transformer.encode(example.source)
+            other = self.transformer.decode(inputs, example.mask, again)
+            loss = (loss + self.objective(other, example)) / 2
+            divergence = self.divergence(hidden, other, example.mask)
         impossible = (needed_positions(example.target) > example.mask.sum(1)).sum()
         statistics = {
             "loss": (loss, example.n_words),
             "impossible": (impossible, example.n_sentences),
         }
+        if divergence is not None:
+            statistics["divergence"] = (divergence, example.mask.sum())
+            loss = loss + self.options.consistency * divergence
         if self.weak is not None and self.training:
             sentence = with_ends(example.target)
             weak, of_weak = self.weak.loss(self.transformer, sentence, hidden, example.mask)
             loss, statistics = loss + self.options.weak_decoder * weak, statistics | of_weak
         return loss, statistics
+
+    def objective(self, hidden: Tensor, example: Example) -> Tensor:
+        """The summed loss of the decoder's states."""
+        weight, capacity = self.transformer.output_weight, self.transformer.capacity
+        loss: Tensor = self.options.objective.options(
+            hidden, weight, example.target, example.mask, capacity
+        )
+        return loss
+
+    def divergence(self, hidden: Tensor, other: Tensor, mask: Tensor) -> Tensor:
+        """Between the labels that two passes predict, summed over positions."""
+        weight, capacity = self.transformer.output_weight, self.transformer.capacity
+        return linear_divergence(hidden, other, weight, mask=mask, capacity=capacity)
 
     def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
         options = section(self.name)
