@@ -107,7 +107,7 @@ class Links(nn.Module):
         batch, n, dim = hidden.shape
         queries, keys = (
             part.view(batch, n, self.heads, -1).transpose(1, 2).flatten(0, 1)
-            for part in self._of_features(hidden, self.query, self.key).split(dim, 2)
+            for part in self._of_features(hidden, self.query, self.key).chunk(2, 2)
         )
         gates = at_least_float32(self._of_features(hidden, self.gate)).log_softmax(2)
         vertex = torch.arange(n, device=hidden.device)
