@@ -21,10 +21,11 @@ from benchmarks.harness import Report
 from benchmarks.inputs import corpus_like_news
 from benchmarks.loops import Plain, Turn, Whole, run_for
 from benchmarks.page import BEGIN, END, draw, filled_in, tables
+from benchmarks.plain_graph import PlainDAG, glanced
 from benchmarks.teacher import Numbers, distil
 from oaxe.model.transformer import SIZES, Size
 from oaxe.support.errors import UserError
-from oaxe.systems import Progress
+from oaxe.systems import Progress, dag
 from oaxe.text.batches import collate, plan_epoch
 from oaxe.text.symbols import LENGTH, PAD
 from tests.runs import FORKS, SMALL, make_data
@@ -285,3 +286,48 @@ def test_problems_are_the_users_to_mend(tmp_path: Path) -> None:
         filled_in("text", "tables", tmp_path)
     with pytest.raises(UserError, match="no floor"):
         draw({}, tmp_path / "p.png")
+
+
+def test_a_plain_graph_has_our_loss_and_glances(tmp_path: Path) -> None:
+    experiment = experiment_of("dag", changes=["dag.vertices=2", "dag.end=0.5"])
+    settings = experiment.settings("tiny", 300, str(tmp_path))
+    model = experiment.new_system(settings)
+    plain = PlainDAG(settings, model, experiment.corpus, experiment.ranks)
+    plain.close()
+    order = np.argsort(experiment.corpus.target_lengths)
+    batch = collate(experiment.corpus, order[:4])
+    example = model.example(batch.source, batch.target)
+    start = Progress(torch.tensor(0.0), torch.tensor(1.0))
+    model.eval(), plain.system.eval()
+    ours, theirs = model(example, start)[0], plain.loss(example)
+    torch.testing.assert_close(theirs, ours)
+    both = zip(
+        torch.autograd.grad(ours, [*model.parameters()], allow_unused=True),
+        torch.autograd.grad(theirs, [*plain.system.parameters()], allow_unused=True),
+        strict=True,
+    )
+    for mine, its in both:
+        torch.testing.assert_close(its, mine, rtol=1e-3, atol=1e-4)
+
+    assert isinstance(model, dag.Model)
+    encoded = model.transformer.encode(example.source)
+    torch.manual_seed(1)
+    expected, seen = model.glance(example, encoded, torch.tensor(0.5))
+    torch.manual_seed(1)
+    assert glanced(model, example, encoded).equal(expected)
+    assert seen["revealed"][0] > 5
+
+
+def test_dag_is_compared_with_a_cmlm_and_plain_pytorch(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    arguments = (
+        "dag --size tiny --tokens 150 --batch-tokens 300 --vocab 100 --corpus-tokens 600"
+        " --vertices 2 --seconds 0 --device cpu --json"
+    )
+    run(*arguments.split(), str(path))
+    result = json.loads(path.read_text())["DAG"]
+    assert result["failed"] == {}
+    found = result["contenders"]
+    assert found.keys() == {"CMLM with XE", "DAG", "DAG, plain PyTorch"}
+    assert found["CMLM with XE"]["x CMLM's time"] == found["DAG"]["x our time"] == 1
+    assert found["DAG"]["x CMLM's time"] > 1

@@ -11,7 +11,7 @@ from tests.runs import OAXE, final_tensors, metrics, same, settings_of, train_on
 from tests.training.test_ranks import EXACT, assert_close, assert_same_log
 
 PACKED = {"data__packed": True}
-DAG = {"model__system": "dag", "dag__end": 0.5}  # the same from start to end
+DAG = {"model__system": "dag", "dag__end": 0.5, "validation__every": 12}
 
 
 @pytest.mark.parametrize(

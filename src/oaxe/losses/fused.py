@@ -347,13 +347,18 @@ def sentence_costs(
 def sentence_scores(layer: Layer, words: Tensor) -> Tensor:
     """``(batch, position, word)``: logits of each sentence's own words, in float32 or better."""
     hidden, embedding, bias = layer
-    with torch.autocast(hidden.device.type, enabled=False):
-        embedded = F.embedding(words, embedding).transpose(1, 2)  # (batch, dim, word)
-        if hidden.is_cuda and hidden.dtype.itemsize == 2:
-            scores: Tensor = _HalfProduct.apply(hidden, embedded)  # type: ignore[no-untyped-call]
-        else:
-            scores = at_least_float32(hidden) @ at_least_float32(embedded)
+    embedded = F.embedding(words, embedding).transpose(1, 2)  # (batch, dim, word)
+    scores = product(hidden, embedded)
     return scores if bias is None else scores + bias[words].unsqueeze(1)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b`` of matrices ``(batch, n, k)`` and ``(batch, k, m)``, in float32 or better."""
+    with torch.autocast(a.device.type, enabled=False):
+        if a.is_cuda and a.dtype.itemsize == 2:
+            out: Tensor = _HalfProduct.apply(a, b)  # type: ignore[no-untyped-call]
+            return out
+        return at_least_float32(a) @ at_least_float32(b)
 
 
 class _HalfProduct(torch.autograd.Function):

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from oaxe.criteria.lattices import DAG_OBJECTIVES
 from oaxe.losses import linear_dag_best_path
 from oaxe.losses.arguments import at_least_float32
+from oaxe.losses.fused import product
 from oaxe.model.masking import IGNORED, causal_inputs, drawn
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
@@ -118,21 +119,31 @@ class Links(nn.Module):
         -inf where there is no link: j must be later than i, and real in ``mask``.
         """
         batch, n, dim = hidden.shape
-        at = self.vertex_positions.weight[:n].to(hidden.dtype).expand(batch, -1, -1)
-        features = torch.cat([hidden, at], 2)
         queries, keys = (
-            at_least_float32(of(features)).view(batch, n, self.heads, -1).transpose(1, 2)
-            for of in (self.query, self.key)
+            part.view(batch, n, self.heads, -1).transpose(1, 2).flatten(0, 1)
+            for part in self._of_features(hidden, self.query, self.key).chunk(2, 2)
         )
-        gates = at_least_float32(self.gate(features)).log_softmax(2)
+        gates = at_least_float32(self._of_features(hidden, self.gate)).log_softmax(2)
         vertex = torch.arange(n, device=hidden.device)
         linked = (vertex > vertex.unsqueeze(1)) & mask.unsqueeze(1)
-        with torch.autocast(hidden.device.type, enabled=False):  # it would round the scores
-            scores = (queries / math.sqrt(dim // self.heads)) @ keys.transpose(2, 3)
+        scores = product(queries / math.sqrt(dim // self.heads), keys.transpose(1, 2))
+        scores = scores.view(batch, self.heads, n, n)
         # Finite, for the sake of vertices from which no link goes: the last one, and padding.
         scores = scores.masked_fill(~linked.unsqueeze(1), torch.finfo(scores.dtype).min)
         mixed = scores.log_softmax(3) + gates.transpose(1, 2).unsqueeze(3)
         return mixed.logsumexp(1).masked_fill(~linked, -torch.inf)
+
+    def _of_features(self, hidden: Tensor, *layers: nn.Linear) -> Tensor:
+        """What the layers make of states and positions, side by side.
+
+        The positions are the same for all rows: their part of the product is computed once.
+        """
+        dim = hidden.shape[2]
+        weight, bias = (
+            torch.cat(of) for of in zip(*((x.weight, x.bias) for x in layers), strict=True)
+        )
+        at = self.vertex_positions.weight[: hidden.shape[1]].to(hidden.dtype)
+        return F.linear(hidden, weight[:, :dim]) + F.linear(at, weight[:, dim:], bias)
 
 
 class Model(System):
