@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-DataKind = Literal["raw", "distilled"]
+# "em": of each beam of the teacher, the hypothesis that the CMLM finds likeliest.
+DataKind = Literal["raw", "distilled", "em"]
 Stage = Literal["teacher", "deep", "lm", "cmlm", "finetune", "whole"]
 
 RAW = "-raw"  # ends the names of experiments on raw data
@@ -26,6 +27,8 @@ class Experiment:
     start: str | None = None  # the experiment whose weights it begins with, of the same seed
     system: str = "cmlm"  # as in `model.system`
     options: Mapping[str, Any] = field(default_factory=dict)  # of the system, as in its section
+    decoding: Mapping[str, Any] = field(default_factory=dict)  # as in the section `decoding`
+    asks_teacher: bool = False  # the system has an option `teacher`
     share: float = 1.0  # of the updates of its stage
 
 
@@ -56,6 +59,10 @@ COMPARED = {
 OTHERS = {
     "glat": Experiment("GLAT", "whole", system="glat"),
     "ctc": Experiment("CTC", "whole", system="ctc"),
+    "crf": Experiment("Bigram CRF", "whole", system="crf"),
+    "ngrams": fine_tuned("Bag-of-ngrams loss", {"name": "bag_of_ngrams", "n": 2, "xe": 0.1}),
+    # Optimal de-duplication: the same training as "xe", decoded in another way.
+    "odd": replace(fine_tuned("CMLM + XE + ODD", {"name": "xe"}), decoding={"repeats": "forbid"}),
 }
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -65,6 +72,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     "lm": Experiment("language model", "lm", "raw", system="language_model"),
     **COMPARED,
     **OTHERS,
+    "em": replace(OTHERS["odd"], label="EM+ODD", data="em"),
+    "hint": Experiment("Hint-based loss", "whole", system="hint", asks_teacher=True),
     **{
         name + RAW: replace(one, data="raw", start=one.start and one.start + RAW)
         for name, one in (COMPARED | OTHERS).items()
@@ -102,11 +111,11 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def with_ancestors(names: list[str]) -> list[str]:
-    """The experiments, those that they start from, and the teacher of distilled data."""
+    """The experiments, those that they start from, and those that have made their data."""
     found: list[str] = []
     for name in names:
         one = EXPERIMENTS[name]
         before = [one.start] if one.start else []
-        before += ["teacher"] if one.data == "distilled" else []
+        before += {"raw": [], "distilled": ["teacher"], "em": ["teacher", "cmlm"]}[one.data]
         found += [*with_ancestors(before), name]
     return list(dict.fromkeys(found))

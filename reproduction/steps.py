@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -25,11 +25,12 @@ from oaxe.text.prepare import prepare
 from oaxe.training.run import train
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED
-from reproduction.experiments import EXPERIMENTS
+from reproduction.experiments import EXPERIMENTS, DataKind
 from reproduction.folder import RESULT, Folder, metrics, read_json, validations
 from reproduction.recipes import Recipe
 
 BEAM = 5
+JUDGE, JUDGED = "cmlm", 20  # who chooses, among how many hypotheses
 # Test sets of other domains, and the names of their data sets.
 OTT, NEWS = ("ott2018", "ott2018-en-de"), ("newstest2014", "newstest-en-de")
 
@@ -44,6 +45,9 @@ class Study:
 
     def settings(self, name: str, seed: int) -> Settings:
         one = EXPERIMENTS[name]
+        if one.asks_teacher:
+            teacher = str(self.folder.run("teacher", 1))
+            one = replace(one, options={**one.options, "teacher": teacher})
         return self.recipe.settings(
             one,
             run=str(self.folder.run(name, seed)),
@@ -120,14 +124,16 @@ def held_out_sets(study: Study, found: Dataset) -> Iterator[tuple[str, Reference
     yield "test", read_references(data=study.folder.data("raw"))
 
 
-def write_teacher_text(study: Study, console: Console) -> None:
+def write_text(study: Study, kind: DataKind, console: Console) -> None:
+    """The teacher's translations, or those of its hypotheses that the judge likes best."""
     folder = study.folder
     source = Path(read_manifest(folder.data("raw")).splits["train"].files[0])
     finished = distill(
-        folder.teacher_text,
+        folder.text(kind),
         teacher=str(folder.run("teacher", 1)),
         source=source,
-        beam=BEAM,
+        beam=JUDGED if kind == "em" else BEAM,
+        judge=str(folder.run(JUDGE, 1)) if kind == "em" else None,
         batch_tokens=4 * study.recipe.batch_tokens,  # without gradients there is room for more
         bf16=study.recipe.bf16,
         console=console,
@@ -136,17 +142,17 @@ def write_teacher_text(study: Study, console: Console) -> None:
         raise StoppedError
 
 
-def prepare_distilled(study: Study, console: Console) -> None:
+def prepare_distilled(study: Study, kind: DataKind, console: Console) -> None:
     """The teacher's text to train on. Validation and test sets stay raw, subwords the same."""
     folder = study.folder
     raw = read_manifest(folder.data("raw"))
     source, target = raw.source_language, raw.target_language
     valid, test = ((Path(a), Path(b)) for a, b in (raw.splits[s].files for s in ("valid", "test")))
     prepare(
-        folder.data("distilled"),
+        folder.data(kind),
         source_language=source,
         target_language=target,
-        train=(folder.teacher_text / f"train.{source}", folder.teacher_text / f"train.{target}"),
+        train=(folder.text(kind) / f"train.{source}", folder.text(kind) / f"train.{target}"),
         valid=valid,
         test=test,
         subwords=folder.data("raw") / SUBWORDS,
