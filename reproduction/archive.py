@@ -17,7 +17,7 @@ from oaxe.support.errors import UserError
 from oaxe.support.files import appears_whole
 
 PUBLISHED = Path(__file__).parent / "results"
-LEFT_OUT = {"data", "teacher-text", "runs", "logs", "gold"}
+LEFT_OUT = {"data", "teacher-text", "judged-text", "runs", "logs", "gold"}
 
 
 def archive_path(dataset: str) -> Path:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-DataKind = Literal["raw", "distilled"]
+# "em": of each beam of the teacher, the hypothesis that the CMLM finds likeliest.
+DataKind = Literal["raw", "distilled", "em"]
 Stage = Literal[
     "teacher", "deep", "lm", "cmlm", "finetune", "whole", "student", "ctc", "dag", "ngrams",
     "decoding",
@@ -31,8 +32,9 @@ class Experiment:
     start: str | None = None
     system: str = "cmlm"  # as in `model.system`
     options: Mapping[str, Any] = field(default_factory=dict)  # of the system, as in its section
-    share: float = 1.0  # of the updates of its stage
     decoding: Mapping[str, Any] = field(default_factory=dict)  # as in the section `decoding`
+    asks_teacher: bool = False  # the system has an option `teacher`
+    share: float = 1.0  # of the updates of its stage
 
 
 def fine_tuned(label: str, loss: Mapping[str, Any], start: str = "cmlm", **more: Any) -> Experiment:
@@ -62,7 +64,10 @@ COMPARED = {
 OTHERS = {
     "glat": Experiment("GLAT", "whole", system="glat"),
     "ctc": Experiment("CTC", "whole", system="ctc"),
+    "crf": Experiment("Bigram CRF", "whole", system="crf"),
+    "ngrams": fine_tuned("Bag-of-ngrams loss", {"name": "bag_of_ngrams", "n": 2, "xe": 0.1}),
 }
+ODD = {"repeats": "forbid"}  # optimal de-duplication
 
 # Beyond the paper: systems that sum over alignments or paths. They start from a Transformer.
 LATTICES = {
@@ -85,9 +90,9 @@ LATTICES |= {
 def decoded(start: str, label: str, **decoding: Any) -> Experiment:
     """No training: what another experiment has trained, decoded in another way.
 
-    Options that :meth:`System.choices` names are chosen on validation.
+    Where a system chooses its decoding on validation, it chooses here, too.
     """
-    one = LATTICES[start]
+    one = (COMPARED | LATTICES)[start]
     return replace(
         one, label=f"{one.label}, {label}", stage="decoding", start=start, decoding=decoding
     )
@@ -104,6 +109,7 @@ DECODED = {
 }
 
 
+OTHERS["odd"] = replace(decoded("xe", "", **ODD), label="CMLM + XE + ODD")
 BOTH = COMPARED | OTHERS | LATTICES | DECODED  # kinds of data
 
 
@@ -122,6 +128,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     "at-12-1": Experiment("Transformer 12-1", "deep", system="transformer"),
     "lm": Experiment("language model", "lm", "raw", system="language_model"),
     **BOTH,
+    "em": replace(fine_tuned("EM+ODD", {"name": "xe"}), data="em", decoding=ODD),
+    "hint": Experiment("Hint-based loss", "whole", system="hint", asks_teacher=True),
     **{name + RAW: on_raw(one) for name, one in BOTH.items()},
     # Without pre-training: as many updates in all as those that have it.
     "xe-whole": Experiment("XE throughout", "whole"),
@@ -156,11 +164,11 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def with_ancestors(names: list[str]) -> list[str]:
-    """The experiments, those that they start from, and the teacher of distilled data."""
+    """The experiments, those that they start from, and those that have made their data."""
     found: list[str] = []
     for name in names:
         one = EXPERIMENTS[name]
         before = [one.start] if one.start else []
-        before += ["teacher"] if one.data == "distilled" else []
+        before += {"raw": [], "distilled": ["teacher"], "em": ["teacher", "cmlm"]}[one.data]
         found += [*with_ancestors(before), name]
     return list(dict.fromkeys(found))

@@ -1,9 +1,10 @@
 """Where the work on one data set lies, whichever task it is of.
 
 OUT/DATASET/PRESET/
-  data/raw, data/distilled      prepared folders; data/text: the first lines of a larger text
+  data/raw, distilled, em       prepared folders; data/text: the first lines of a larger text
   teacher-text/                 the teacher's translations of the training source; may be copied in
   ngrams/                       a language model of the raw training targets, for beam search
+  judged-text/                  the same, of which the CMLM has chosen
   runs/EXPERIMENT-seed-N/       run folders; once a result is there, only the model is kept
   results/EXPERIMENT-seed-N/    result.json, and the outputs. An experiment that has a result is
                                 done, even where its run is gone
@@ -45,9 +46,9 @@ class Folder:
     def root(self) -> Path:
         return self.out / self.dataset / self.preset
 
-    @property
-    def teacher_text(self) -> Path:
-        return self.root / "teacher-text"
+    def text(self, kind: str) -> Path:
+        """What distilled data are made of."""
+        return self.root / {"distilled": "teacher-text", "em": "judged-text"}[kind]
 
     @property
     def ngrams(self) -> Path:
@@ -83,11 +84,11 @@ class Folder:
         return sorted(names, key=lambda name: name != "test")
 
     def is_prepared(self, kind: str) -> bool:
-        gold = kind == "distilled" or (self.gold / "test.jsonl").exists()
+        gold = kind != "raw" or (self.gold / "test.jsonl").exists()
         return gold and (self.data(kind) / MANIFEST).exists()
 
-    def has_teacher_text(self) -> bool:
-        return (self.teacher_text / MANIFEST).exists()
+    def has_text(self, kind: str) -> bool:
+        return (self.text(kind) / MANIFEST).exists()
 
     def has_run(self, name: str, seed: int) -> bool:
         run = self.run(name, seed)
@@ -128,8 +129,9 @@ class Folder:
 
 def comparable(settings: Settings) -> dict[str, Any]:
     flat = flatten(settings_mapping(settings))
-    start = flat["train.init_from"]
-    flat["train.init_from"] = start and Path(start).name  # which run, not where
+    for name in ("train.init_from", "hint.teacher"):
+        if run := flat.get(name):
+            flat[name] = Path(run).name  # which run, not where
     return {key: value for key, value in flat.items() if key not in NOT_COMPARED}
 
 

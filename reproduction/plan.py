@@ -6,12 +6,13 @@ from functools import partial
 from oaxe.support.jobs import Job
 from reproduction.experiments import EXPERIMENTS, DataKind
 from reproduction.steps import (
+    JUDGE,
     Study,
     count_ngrams,
     prepare_distilled,
     prepare_raw,
     train_and_test,
-    write_teacher_text,
+    write_text,
 )
 
 Needs = frozenset[str]
@@ -22,7 +23,7 @@ class Plan:
     """The jobs of one data set. Every method returns the jobs that have to be waited for.
 
     An experiment is done where its result is. Its run is needed only by experiments that start from
-    it and are not done; the teacher's run only until its text is there.
+    it and are not done; the teacher's run only until its text is there, or by those that ask it.
     """
 
     def __init__(self, study: Study, per_device: int) -> None:
@@ -42,6 +43,8 @@ class Plan:
             needs |= self.run(*start)
         if "lm_weight" in EXPERIMENTS[name].decoding:
             needs |= self.ngrams()
+        if EXPERIMENTS[name].asks_teacher:
+            needs |= self.run("teacher", 1)
         work = partial(train_and_test, self.study, name, seed, self.per_device)
         return self.add(f"{name}-seed-{seed}", work, needs)
 
@@ -49,22 +52,24 @@ class Plan:
         raw = NOTHING
         if not self.folder.is_prepared("raw"):
             raw = self.add("data", partial(prepare_raw, self.study))
-        if kind == "raw" or self.folder.is_prepared("distilled"):
+        if kind == "raw" or self.folder.is_prepared(kind):
             return raw
-        needs = raw | self.teacher_text()
-        return self.add("distilled-data", partial(prepare_distilled, self.study), needs)
+        needs = raw | self.text(kind)
+        return self.add(f"{kind}-data", partial(prepare_distilled, self.study, kind), needs)
 
     def ngrams(self) -> Needs:
         if self.folder.ngrams.exists():
             return NOTHING
         return self.add("ngrams", partial(count_ngrams, self.study), self.data("raw"))
 
-    def teacher_text(self) -> Needs:
-        if self.folder.has_teacher_text():
+    def text(self, kind: DataKind) -> Needs:
+        if self.folder.has_text(kind):
             return NOTHING
         needs = self.run("teacher", 1)
-        work = partial(write_teacher_text, self.study)
-        return self.add("teacher-text", work, needs)
+        if kind == "em":
+            needs |= self.run(JUDGE, 1)
+        work = partial(write_text, self.study, kind)
+        return self.add(self.folder.text(kind).name, work, needs)
 
     def add(self, name: str, work: Callable[..., object], needs: Needs = NOTHING) -> Needs:
         full = f"{self.folder.dataset}/{self.folder.preset}/{name}"

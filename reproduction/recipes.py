@@ -87,6 +87,7 @@ class Recipe:
             one.system,
             one.options,
             run=run,
+            decoding=one.decoding,
             data={
                 "folder": data,
                 "update_tokens": self.update_tokens,

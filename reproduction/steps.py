@@ -31,12 +31,13 @@ from oaxe.training.run import load_translator, train
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED
 from oaxe.training.validation import Validation, choose_decoding, metric_of
-from reproduction.experiments import EXPERIMENTS, TEACHERS
+from reproduction.experiments import EXPERIMENTS, TEACHERS, DataKind
 from reproduction.folder import RESULT, Folder, metrics, read_json, validations
 from reproduction.recipes import Recipe
 
 BEAM = 5
 ORDER = 4  # of n-grams
+JUDGE, JUDGED = "cmlm", 20  # who chooses, among how many hypotheses
 # Test sets of other domains, and the names of their data sets.
 OTT, NEWS = ("ott2018", "ott2018-en-de"), ("newstest2014", "newstest-en-de")
 
@@ -62,6 +63,9 @@ class Study:
             assert start is not None
             trained = self.settings(*start)
             return replace(trained, decoding=replace(trained.decoding, **one.decoding))
+        if one.asks_teacher:
+            teacher = str(self.folder.run("teacher", 1))
+            one = replace(one, options={**one.options, "teacher": teacher})
         return self.recipe.settings(
             one,
             run=str(self.folder.run(name, seed)),
@@ -145,14 +149,16 @@ def held_out_sets(study: Study, found: Dataset) -> Iterator[tuple[str, Reference
     yield "test", read_references(data=study.folder.data("raw"))
 
 
-def write_teacher_text(study: Study, console: Console) -> None:
+def write_text(study: Study, kind: DataKind, console: Console) -> None:
+    """The teacher's translations, or those of its hypotheses that the judge likes best."""
     folder = study.folder
     source = Path(read_manifest(folder.data("raw")).splits["train"].files[0])
     finished = distill(
-        folder.teacher_text,
+        folder.text(kind),
         teacher=str(folder.run("teacher", 1)),
         source=source,
-        beam=BEAM,
+        beam=JUDGED if kind == "em" else BEAM,
+        judge=str(folder.run(JUDGE, 1)) if kind == "em" else None,
         batch_tokens=4 * study.recipe.batch_tokens,  # without gradients there is room for more
         bf16=study.recipe.bf16,
         console=console,
@@ -161,17 +167,17 @@ def write_teacher_text(study: Study, console: Console) -> None:
         raise StoppedError
 
 
-def prepare_distilled(study: Study, console: Console) -> None:
+def prepare_distilled(study: Study, kind: DataKind, console: Console) -> None:
     """The teacher's text to train on. Validation and test sets stay raw, subwords the same."""
     folder = study.folder
     raw = read_manifest(folder.data("raw"))
     source, target = raw.source_language, raw.target_language
     valid, test = ((Path(a), Path(b)) for a, b in (raw.splits[s].files for s in ("valid", "test")))
     prepare(
-        folder.data("distilled"),
+        folder.data(kind),
         source_language=source,
         target_language=target,
-        train=(folder.teacher_text / f"train.{source}", folder.teacher_text / f"train.{target}"),
+        train=(folder.text(kind) / f"train.{source}", folder.text(kind) / f"train.{target}"),
         valid=valid,
         test=test,
         subwords=folder.data("raw") / SUBWORDS,
@@ -240,7 +246,8 @@ def chosen_decoding(study: Study, name: str, seed: int) -> tuple[dict[str, Optio
     metric, score = metric_of(translator)
     ranks = Ranks(0, 1, translator.system.device)
     validation = Validation(corpus, study.settings(name, seed), ranks, score, metric)
-    tried = choose_decoding(translator, validation)
+    chooses = translator.system.chooses_decoding
+    tried = choose_decoding(translator, validation) if chooses else []
     bleu = tried[0]["bleu"] if tried else validation.score()
     return dict(translator.decoding), {"bleu": bleu, "decodings": tried}
 

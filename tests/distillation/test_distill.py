@@ -36,7 +36,7 @@ from oaxe.support.errors import UserError
 from oaxe.systems import System, build, find
 from oaxe.text.manifest import read_manifest
 from oaxe.text.subwords import train_subwords
-from oaxe.text.symbols import EOS
+from oaxe.text.symbols import EOS, LENGTH, MASK
 from oaxe.training.ranks import Ranks
 from tests.runs import FORKS, dying_at_sync, free_port, make_data, settings_of, train_small
 
@@ -145,6 +145,60 @@ def test_equals_the_translator_line_by_line(teacher: Path, source: Path, tmp_pat
     assert sorted(path.name for path in out.iterdir()) == [
         ".lock", "manifest.json", "subwords.model", "train.en", "train.xx"
     ]  # fmt: skip
+
+
+@torch.no_grad()
+def likelihood(judge: Translator, source: str, words: list[int]) -> float:
+    """log P of the length and of the words at that length, from plain logits."""
+    model: Any = judge.system
+    tokens = [LENGTH, *judge.subwords.encode([source.strip()])[0][:30], EOS]
+    encoded = model.transformer.encode(torch.tensor([tokens]))
+    inputs = torch.full((1, len(words)), MASK)
+    logits = model.transformer.logits(model.transformer.decode(inputs, inputs > 0, encoded))[0]
+    of_words = logits.log_softmax(1)[range(len(words)), words].sum()
+    of_length = model.length.output(encoded.hidden[0, 0]).log_softmax(0)[len(words)]
+    return float(of_words + of_length)
+
+
+@pytest.mark.filterwarnings("ignore:cut after")
+def test_a_judge_chooses_among_the_hypotheses(teacher: Path, source: Path, tmp_path: Path) -> None:
+    judge = teacher.with_name("cmlm")
+    run(tmp_path / "plain", teacher, source, beam=4)
+    run(tmp_path / "out", teacher, source, beam=4, judge=str(judge))
+    sources, found = lines_of(tmp_path / "out/train.en"), lines_of(tmp_path / "out/train.xx")
+    model = Translator.from_pretrained(judge)
+    beams = Translator.from_pretrained(teacher).translate_scored(sources, beam=4)
+    n_chosen = 0
+    for line, chosen, beam in zip(sources, found, beams, strict=True):
+        if not line.strip():
+            assert chosen == ""
+            continue
+        said = [t for t in beam if 0 < len(t.tokens) <= 30]
+        best = max(said, key=lambda t: likelihood(model, line, t.tokens), default=beam[0])
+        assert chosen == best.text
+        n_chosen += best is not beam[0]
+    assert n_chosen > 20
+    assert found != lines_of(tmp_path / "plain/train.xx")
+    with pytest.raises(UserError, match=r"other settings:\n  judge: none there, [0-9a-f]{64} here"):
+        run(tmp_path / "plain", teacher, source, beam=4, judge=str(judge))
+    settings = json.loads((tmp_path / "out/manifest.json").read_text())["settings"]
+    assert len(settings["judge"]) == 64
+
+
+def test_rejects_a_judge_that_cannot_judge(teacher: Path, source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="transformer is a transformer; it must be a model that"):
+        run(tmp_path / "out", teacher, source, judge=str(teacher))
+    subwords = train_subwords(text(40, longest=5)[::-1], tmp_path / "other.model", 60)
+    other = Translator(random_model("cmlm"), subwords, languages=("en", "xx"))
+    other.save_pretrained(tmp_path / "other")
+    with pytest.raises(UserError, match="other has other subwords than the teacher"):
+        run(tmp_path / "out", teacher, source, judge=str(tmp_path / "other"))
+    turned = Translator.from_pretrained(teacher.with_name("cmlm"))
+    turned.languages = "xx", "en"
+    turned.save_pretrained(tmp_path / "turned")
+    with pytest.raises(UserError, match=r"turned translates xx to en, the teacher .* en to xx"):
+        run(tmp_path / "out", teacher, source, judge=str(tmp_path / "turned"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_shard_size() -> None:

@@ -154,7 +154,7 @@ def test_trains_each_experiment_once(everything: Path) -> None:
     done = re.findall(r"^done: .*/([^/\s]+)\s*$", printed, re.MULTILINE)
     trained = EXPERIMENTS.keys() - {"student"}  # here students are as large as the teacher
     expected = [f"{name}-seed-1" for name in trained]
-    expected += ["data", "ngrams", "teacher-text", "distilled-data"]
+    expected += ["data", "ngrams", "teacher-text", "distilled-data", "judged-text", "em-data"]
     assert sorted(done) == sorted(expected)
 
 
@@ -292,10 +292,12 @@ def jobs_of(out: Path, sets: Path, *names: str) -> set[str]:
 def test_plans_only_what_is_needed(everything: Path, sets: Path, tmp_path: Path) -> None:
     assert jobs_of(everything, sets, *TABLES) == set()
     results, text = Path(DATASET) / "tiny/results", Path(DATASET) / "tiny/teacher-text"
-    names = "cmlm", "glat", "ctc", "xe", "axe", "oaxe"
+    names = "cmlm", "glat", "ctc", "crf", "ngrams", "xe", "odd", "axe", "oaxe"
     nats = {f"{name}-seed-1" for name in names}
-    made = {"data", "distilled-data", "teacher-text"}
-    assert jobs_of(tmp_path, sets, "main") == nats | made | {"teacher-seed-1"}
+    made = {"data", "distilled-data", "teacher-text", "judged-text", "em-data"}
+    assert jobs_of(tmp_path, sets, "main") == nats | made | {
+        f"{n}-seed-1" for n in ("teacher", "hint", "em")
+    }
     assert jobs_of(tmp_path, sets, "raw") == {f"{n[:-7]}-raw-seed-1" for n in nats} | {"data"}
     shutil.copytree(everything / text, tmp_path / text)
     needed = jobs_of(tmp_path, sets, "cases")  # the teacher's text is there: no teacher

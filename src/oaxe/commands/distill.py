@@ -47,6 +47,14 @@ def distill(
             help="Hypotheses are ranked by log-probability over length to this power.",
         ),
     ] = 1.0,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="One-pass model that chooses among the hypotheses of the beam: the likeliest by "
+            "its own measure is kept. Default: the teacher's best.",
+        ),
+    ] = None,
     batch_tokens: Annotated[
         int | None,
         typer.Option(
@@ -89,6 +97,7 @@ def distill(
         device=device,
         processes=processes,
         valid=valid,
+        judge=judge,
         systems=systems or (),
         console=new_console(),
     )

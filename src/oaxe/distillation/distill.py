@@ -2,6 +2,9 @@
 
 The teacher translates the training source with beam search. Its translations vary less than the
 references, which they replace.
+
+A judge may choose among the hypotheses of the beam: the E-step of EM (Sun and Yang, 2020), whose
+M-step trains the judge on what it has chosen.
 """
 
 import time
@@ -16,6 +19,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from oaxe.decoding.likelihood import check_judge, likeliest
 from oaxe.decoding.translator import Translator
 from oaxe.distillation.display import progress_bar
 from oaxe.distillation.folder import VALID, finish, open_folder, read_json
@@ -53,6 +57,7 @@ def distill(
     device: str | None = None,
     processes: int = 1,
     valid: Pair | None = None,
+    judge: str | None = None,
     systems: Collection[str] = (),
     console: Console,
 ) -> bool:
@@ -72,7 +77,9 @@ def distill(
         device: default: a GPU for each rank, if there are any.
         processes: that share the device of each rank. One fills a GPU; a CPU can use one a core.
         valid: source and reference to measure the teacher's BLEU on, before it begins.
-        systems: modules with systems of the user's own that the teacher may need.
+        judge: a one-pass model; of the hypotheses in the beam, the one that it finds likeliest is
+            kept. Default: the best one by the teacher's own score.
+        systems: modules with systems of the user's own that the models may need.
         console: where the first rank reports.
 
     Raises:
@@ -87,7 +94,7 @@ def distill(
     try:
         if device is None or device == ranks.device.type:
             device = str(ranks.device)
-        translator = load_teacher(teacher, device, systems)
+        translator, chooser = load_models(teacher, judge, device, systems)
         on_gpu = translator.system.device.type == "cuda"
         bf16 = on_gpu if bf16 is None else bf16
         batch_tokens = batch_tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS)
@@ -98,6 +105,7 @@ def distill(
             "decoding": to_mapping(translator.decoding_with(**options)),
             "bf16": bf16,
             "source": inputs[0],
+            **({"judge": fingerprint(chooser)} if chooser else {}),
         }
         how: dict[str, Any] = {"batch_tokens": batch_tokens, "bf16": bf16, **options}
         with ExitStack() as stack, interruption.listening(), interruption.repeatable():
@@ -120,19 +128,19 @@ def distill(
                     translate_beside,
                     shards,
                     source,
-                    (teacher, device, systems),
+                    (teacher, judge, device, systems),
                     how,
                 )
             )
             if not ranks.is_first:
-                for _ in translate_shards(shards, source, translator, how):
+                for _ in translate_shards(shards, source, translator, chooser, how):
                     check(others)
                 for process in others:
                     process.join()
                 check(others)
                 return True
             with progress_bar(console, shards.lines, shards.lines_done()) as show:
-                for _ in translate_shards(shards, source, translator, how):
+                for _ in translate_shards(shards, source, translator, chooser, how):
                     show(shards.lines_done())
                     check(others)
                 while show(shards.lines_done()) < shards.lines:  # others are at work
@@ -189,6 +197,26 @@ def load_teacher(name: str, device: str | None, systems: Collection[str]) -> Tra
             "distillation needs an autoregressive teacher: train one with model.system: transformer"
         )
     return translator
+
+
+def load_models(
+    teacher: str, judge: str | None, device: str | None, systems: Collection[str]
+) -> tuple[Translator, Translator | None]:
+    """The teacher, and the judge if there is one."""
+    translator = load_teacher(teacher, device, systems)
+    if judge is None:
+        return translator, None
+    found = load_translator(judge, device, systems)
+    check_judge(found, judge)
+    if found.subwords.model != translator.subwords.model:
+        raise UserError(
+            f"the judge {judge} has other subwords than the teacher {teacher}; prepare its data "
+            "with --subwords, those of the teacher, and train it on them"
+        )
+    if found.languages != translator.languages:
+        ours, theirs = (" to ".join(model.languages) for model in (found, translator))
+        raise UserError(f"the judge {judge} translates {ours}, the teacher {teacher} {theirs}")
+    return translator, found
 
 
 def check_languages(
@@ -250,27 +278,37 @@ def score_teacher(
 
 
 def translate_shards(
-    shards: Shards, source: Path, translator: Translator, how: dict[str, Any]
+    shards: Shards,
+    source: Path,
+    translator: Translator,
+    judge: Translator | None,
+    how: dict[str, Any],
 ) -> Iterator[int]:
     """Translate one after the other the shards that no process has done or taken."""
     for number, lines in enumerate(read_in_chunks(source, shards.size)):
         if shards.take(number):
-            shards.write(number, translate_quietly(translator, lines, how))
+            shards.write(number, translate_quietly(translator, lines, how, judge))
             yield number
 
 
 def translate_beside(
     shards: Shards,
     source: Path,
-    teacher: tuple[str, str | None, Collection[str]],  # arguments of load_teacher
+    models: tuple[str, str | None, str | None, Collection[str]],  # arguments of load_models
     how: dict[str, Any],
 ) -> None:
     """The same in another process."""
-    for _ in translate_shards(shards, source, load_teacher(*teacher), how):
+    for _ in translate_shards(shards, source, *load_models(*models), how):
         pass
 
 
-def translate_quietly(translator: Translator, lines: list[str], how: dict[str, Any]) -> list[str]:
+def translate_quietly(
+    translator: Translator, lines: list[str], how: dict[str, Any], judge: Translator | None = None
+) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # long lines, which were counted before
-        return translator.translate(lines, **how)
+        if judge is None:
+            return translator.translate(lines, **how)
+        found = translator.translate_scored(lines, **how)
+    size = {"batch_tokens": how["batch_tokens"], "bf16": how["bf16"]}
+    return likeliest(judge, lines, found, **size)

@@ -11,9 +11,11 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from oaxe.losses import linear_xe_loss
 from oaxe.losses.arguments import kept_first, leading
 from oaxe.losses.rows import rows_of
 from oaxe.model.length import LengthPredictor, likely_lengths
+from oaxe.model.masking import IGNORED
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis, forbidden
 from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
@@ -118,6 +120,24 @@ def in_every_length(
     inputs = torch.where(mask, MASK, PAD)  # (batch * candidates, target_len)
     rows = call(write, model, inputs, mask, hidden, seen, everywhere=recorded, **options)
     return hypotheses(*rows, batch=len(source))
+
+
+@torch.no_grad()
+def log_likelihood(model: HasLength, source: Tensor, target: Tensor) -> Tensor:
+    """``(batch,)``: log P(target | source) in one pass: of its length, and of its words then.
+
+    Args:
+        model: in evaluation mode.
+        source: ``(batch, source_len)``, EOS included, PAD on the right.
+        target: ``(batch, target_len)`` without EOS, PAD on the right.
+    """
+    encoded, lengths = model.length.encode(model.transformer, source)
+    real = target != PAD
+    hidden = model.transformer.decode(target.masked_fill(real, MASK), real, encoded)
+    weight, wanted = model.transformer.output_weight, target.masked_fill(~real, IGNORED)
+    of_words = linear_xe_loss(hidden, weight, wanted, reduction="none").sum(1)
+    of_length = lengths.float().log_softmax(1).gather(1, real.sum(1, keepdim=True))
+    return of_length.squeeze(1) - of_words
 
 
 def read(model: HasLength, source: Tensor, *, candidates: int) -> Tensors:

@@ -18,7 +18,13 @@ from oaxe.model.masking import Masking, decoder_inputs
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Transformer
 from oaxe.search.hypothesis import Hypothesis, length_penalty
-from oaxe.search.one_pass import Repeats, in_words, repeats, translate_lengths
+from oaxe.search.one_pass import (
+    Repeats,
+    in_words,
+    log_likelihood,
+    repeats,
+    translate_lengths,
+)
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import Choice, choice, option
 from oaxe.support.errors import UserError
@@ -88,6 +94,8 @@ class Decoding:
 
 
 class Model(System):
+    log_likelihood = log_likelihood
+
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
         super().__init__(architecture, options)
         self.transformer = Transformer(**architecture, causal=False)

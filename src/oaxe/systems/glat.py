@@ -57,6 +57,7 @@ class Decoding:
 
 
 class Model(System):
+    log_likelihood = cmlm.Model.log_likelihood
     weights_from = cmlm.Model.weights_from
     room = cmlm.Model.room
 

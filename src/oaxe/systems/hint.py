@@ -61,6 +61,7 @@ Decoding = glat.Decoding
 
 class Model(System):
     # It has no room: packed layers do not say where they look.
+    log_likelihood = cmlm.Model.log_likelihood
     weights_from = cmlm.Model.weights_from
     rows = glat.Model.rows
     translate = glat.Model.translate
