@@ -56,6 +56,8 @@ COMPARED = {
 OTHERS = {
     "glat": Experiment("GLAT", "whole", system="glat"),
     "ctc": Experiment("CTC", "whole", system="ctc"),
+    "flowseq": Experiment("FlowSeq", "whole", system="flowseq"),
+    "imputer": Experiment("Imputer", "whole", system="imputer"),
 }
 
 EXPERIMENTS: dict[str, Experiment] = {

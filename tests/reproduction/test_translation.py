@@ -293,7 +293,7 @@ def jobs_of(out: Path, sets: Path, *names: str) -> set[str]:
 def test_plans_only_what_is_needed(everything: Path, sets: Path, tmp_path: Path) -> None:
     assert jobs_of(everything, sets, *TABLES) == set()
     results, text = Path(DATASET) / "tiny/results", Path(DATASET) / "tiny/teacher-text"
-    names = "cmlm", "glat", "ctc", "xe", "axe", "oaxe"
+    names = "cmlm", "flowseq", "imputer", "glat", "ctc", "xe", "axe", "oaxe"
     nats = {f"{name}-seed-1" for name in names}
     made = {"data", "distilled-data", "teacher-text"}
     assert jobs_of(tmp_path, sets, "main") == nats | made | {"teacher-seed-1"}
