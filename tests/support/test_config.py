@@ -178,3 +178,16 @@ def test_rejects_files_that_are_no_configuration(
         load(Settings, path)
     with pytest.raises(UserError, match="cannot read"):
         load(Settings, tmp_path / "none.yaml")
+
+
+def test_lists_of_any_length() -> None:
+    @dataclass(frozen=True)
+    class Folders:
+        names: tuple[str, ...] = option((), "any number of them")
+
+    for names in ([], ["a"], ["a", "b"]):
+        assert build(Folders, {"names": names}) == Folders(tuple(names))
+        assert to_mapping(Folders(tuple(names))) == {"names": names}
+    for wrong in ("a", ["a", 1]):
+        with pytest.raises(UserError, match=r"names(\[1\])? must be (\[text, \.\.\.\]|text), got"):
+            build(Folders, {"names": wrong})

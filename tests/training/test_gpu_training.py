@@ -34,6 +34,7 @@ GLAT = {"model__system": "glat"}
 CTC = {"model__system": "ctc"}
 CTC_GLAT = {"model__system": "ctc_glat"}
 DAG = {"model__system": "dag"}
+DDRS = {"model__system": "ddrs"}
 FLOWSEQ = {"model__system": "flowseq"}
 LANMT = {"model__system": "lanmt"}
 IMPUTER = {"model__system": "imputer"}
@@ -147,6 +148,7 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
         IMPUTER,
         LANMT,
         FLOWSEQ,
+        DDRS,
         DAG,
         TRANSFORMER,
         LANGUAGE_MODEL,
@@ -162,6 +164,7 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
         "imputer",
         "lanmt",
         "flowseq",
+        "ddrs",
         "dag",
         "transformer",
         "language model",
