@@ -66,6 +66,8 @@ OTHERS = {
     "ctc": Experiment("CTC", "whole", system="ctc"),
     "crf": Experiment("Bigram CRF", "whole", system="crf"),
     "ngrams": fine_tuned("Bag-of-ngrams loss", {"name": "bag_of_ngrams", "n": 2, "xe": 0.1}),
+    "flowseq": Experiment("FlowSeq", "whole", system="flowseq"),
+    "imputer": Experiment("Imputer", "whole", system="imputer"),
 }
 ODD = {"repeats": "forbid"}  # optimal de-duplication
 

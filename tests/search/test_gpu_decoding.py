@@ -39,6 +39,9 @@ def random_system(vocab_size: int, name: str = "cmlm") -> System:
         ("cmlm", {"refine_steps": 3}),
         ("cmlm", {"length_candidates": 60}),  # so many positions that our own kernels are recorded
         ("ctc", {}),
+        ("dslp", {}),
+        ("lanmt", {"refine_steps": 2}),
+        ("flowseq", {}),
         ("dag", {"method": "greedy"}),
         ("dag", {"method": "lookahead"}),
         ("dag", {"method": "beam"}),

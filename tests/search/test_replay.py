@@ -119,6 +119,9 @@ def decode(
         ("crf", {"beam": 5}, {"max_length": 12}, {"repeats": "forbid"}),
         ("ctc", {}, {}, {}),
         ("ctc", {"upsample": 3}, {}, {}),
+        ("dslp", {}, {}, {}),
+        ("lanmt", {}, {}, {"refine_steps": 2}),
+        ("flowseq", {"latent": 4, "flow_steps": 2}, {}, {}),
         ("ctc", {}, {"max_length": 12}, {}),
         ("dag", {}, {}, {}),
         ("dag", {"vertices": 2}, {"max_length": 12}, {}),
@@ -145,7 +148,7 @@ def test_padded_and_replayed_passes_give_the_same(
             assert mine.score == pytest.approx(theirs.score, rel=1e-5)
         scores.add(tuple(round(hypothesis.score, 3) for hypothesis in found))
     assert len(scores) == len(sources)  # so that one that is not replayed would be noticed
-    n_calls = (2 if system in ("cmlm", "crf") else 1) * len(sources)
+    n_calls = {"cmlm": 2, "crf": 2, "flowseq": 2, "lanmt": 4}.get(system, 1) * len(sources)
     assert sum(graph.replays for graph in emulated) == n_calls
     assert len(emulated) < n_calls  # lengths are rounded
     assert all(graph.replays for graph in emulated)

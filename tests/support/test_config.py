@@ -215,3 +215,16 @@ def test_merged_values_can_be_changed(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}")
     assert read(path)["b"] == {"x": 1, "y": 3}
+
+
+def test_lists_of_any_length() -> None:
+    @dataclass(frozen=True)
+    class Folders:
+        names: tuple[str, ...] = option((), "any number of them")
+
+    for names in ([], ["a"], ["a", "b"]):
+        assert build(Folders, {"names": names}) == Folders(tuple(names))
+        assert to_mapping(Folders(tuple(names))) == {"names": names}
+    for wrong in ("a", ["a", 1]):
+        with pytest.raises(UserError, match=r"names(\[1\])? must be (\[text, \.\.\.\]|text), got"):
+            build(Folders, {"names": wrong})

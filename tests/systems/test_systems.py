@@ -74,6 +74,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"refine_steps": 2, "repeats": "keep"},
     ),
     "dslp": ({"upsample": 3, "mixed": 0.5}, {}),
+    "ddrs": ({"upsample": 3, "references": 2}, {}),
     "flowseq": (
         {
             "latent": 4,

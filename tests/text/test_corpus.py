@@ -9,6 +9,7 @@ from oaxe.text.corpus import Corpus, Sentences, load_subwords
 from oaxe.text.manifest import read_manifest
 from oaxe.text.prepare import prepare
 from oaxe.text.subwords import Subwords
+from oaxe.text.symbols import EOS
 
 SOURCES = [f"{'a' * (i % 7 + 1)} b{i % 10} c" for i in range(60)]
 TARGETS = [f"{'x' * (i % 3 + 1)} y{i % 10}\u2028z" for i in range(60)]
@@ -127,3 +128,25 @@ def test_corpus_in_memory() -> None:
     assert corpus.source(1).tolist() == corpus.target(-1).tolist() == [9, 10, 11]
     with pytest.raises(UserError, match="keeps no text"):
         _ = corpus.targets_text
+
+
+def corpus_of(pairs: dict[int, list[int]]) -> Corpus:
+    def sentences(rows: list[list[int]]) -> Sentences:
+        offsets = np.cumsum([0, *map(len, rows)])
+        return Sentences(np.array([x for row in rows for x in row], dtype=np.uint16), offsets)
+
+    return Corpus(sentences([[source] for source in pairs]), sentences([*pairs.values()]))
+
+
+def test_references_follow_each_other() -> None:
+    corpus = corpus_of({7: [8, 9], 8: [10], 9: [11]})
+    others = [corpus_of({9: [12, 13], 7: [14]}), corpus_of({7: [15, 16]})]
+    joined = corpus.with_references(others)
+    expected = [[8, 9, EOS, 14, EOS, 15, 16], [10], [11, EOS, 12, 13]]
+    assert [target.tolist() for target in joined.targets] == expected
+    assert [source.tolist() for source in joined.sources] == [[7], [8], [9]]
+    assert joined.target_lengths.tolist() == [7, 1, 4]
+    assert joined.targets.tokens.dtype == np.uint16
+    assert corpus.with_references([]) is corpus
+    with pytest.raises(UserError, match="has none of the sources"):
+        corpus.with_references([corpus_of({10: [8]})])

@@ -36,6 +36,7 @@ CRF = {"model__system": "crf"}
 CTC = {"model__system": "ctc"}
 CTC_GLAT = {"model__system": "ctc_glat"}
 DAG = {"model__system": "dag"}
+DDRS = {"model__system": "ddrs"}
 FLOWSEQ = {"model__system": "flowseq"}
 LANMT = {"model__system": "lanmt"}
 IMPUTER = {"model__system": "imputer"}
@@ -158,6 +159,7 @@ def both(data: Path, folder: Path, **changes: Any) -> tuple[Trainer, Trainer]:
             "ctc_glat ngrams": CTC_NGRAMS,
             "dslp": DSLP,
             "imputer": IMPUTER,
+            "ddrs": DDRS,
             "lanmt": LANMT,
             "flowseq": FLOWSEQ,
             "dag": DAG,

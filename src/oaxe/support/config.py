@@ -353,6 +353,8 @@ def _convert(hint: Any, value: Any, name: str, problems: list[str]) -> Any:
         problems.append(f"{name} is a value, not a section; got {_short(value)}")
         return None
     if origin is tuple:
+        if choices[-1] is ... and isinstance(value, list):
+            choices = choices[:1] * len(value)
         if isinstance(value, list) and len(value) == len(choices):
             return tuple(
                 _convert(choice, item, f"{name}[{i}]", problems)
@@ -398,5 +400,5 @@ def _type_name(hint: Any) -> str:
         return " | ".join(_type_name(choice) for choice in choices)
     if origin is tuple:
         return f"[{', '.join(map(_type_name, choices))}]"
-    names = {int: "whole number", float: "number", str: "text", bool: "true/false"}
+    names = {int: "whole number", float: "number", str: "text", bool: "true/false", ...: "..."}
     return names.get(hint, "null" if hint is type(None) else str(hint))

@@ -4,7 +4,7 @@ Every file is compared with its checksum when it is opened: token ids mean nothi
 of another folder.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from oaxe.support.errors import UserError
 from oaxe.text.manifest import SIDES, SUBWORDS, read_manifest, split_files, verify_files
 from oaxe.text.subwords import Subwords
+from oaxe.text.symbols import EOS
 
 
 class Sentences:
@@ -80,6 +81,32 @@ class Corpus:
             sides.append(Sentences(tokens, offsets))
         source, target = sides
         return cls(source, target, folder / split)
+
+    def with_references(self, others: "Sequence[Corpus]") -> "Corpus":
+        """Each target is followed by those that others have for the same source, EOS between.
+
+        Raises:
+            UserError: one of them has none of the sources.
+        """
+        if not others:
+            return self
+        sources = [source.tobytes() for source in self.sources]
+        end = np.array([EOS], dtype=self.targets.tokens.dtype)
+        targets = [[target] for target in self.targets]
+        for other in others:
+            known = {source.tobytes(): i for i, source in enumerate(other.sources)}
+            if known.keys().isdisjoint(sources):
+                raise UserError(
+                    f"{other._stem} has none of the sources of {self._stem}: references are other "
+                    "targets of the same sources, with the same subwords"
+                )
+            for source, target in zip(sources, targets, strict=True):
+                if (i := known.get(source)) is not None:
+                    target += [end, other.targets[i]]
+        lengths = [sum(map(len, target)) for target in targets]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        parts = [part for target in targets for part in target]
+        return Corpus(self.sources, Sentences(np.concatenate(parts), offsets), self._stem)
 
     def __len__(self) -> int:
         return len(self.sources)

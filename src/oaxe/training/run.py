@@ -33,7 +33,7 @@ from oaxe.support.files import write_whole
 from oaxe.support.locks import locked
 from oaxe.systems import System, build, built_in
 from oaxe.text.corpus import Corpus, load_subwords
-from oaxe.text.manifest import Manifest, read_manifest
+from oaxe.text.manifest import SUBWORDS, Manifest, read_manifest, split_files
 from oaxe.training.averaging import averaged_weights
 from oaxe.training.checkpoint import (
     DamagedError,
@@ -147,6 +147,15 @@ def gather(settings: Settings, ranks: Ranks, systems: Collection[str] = ()) -> P
             f"the longest training sentence has {longest} subwords, model.max_length is "
             f"{settings.model.max_length}; raise it, or prepare with a lower length limit"
         )
+    for other in map(Path, settings.data.references):
+        if read_manifest(other).files[SUBWORDS] != manifest.files[SUBWORDS]:
+            raise UserError(
+                f"{other} has other subwords than {data}; prepare it with --subwords "
+                f"{data / SUBWORDS}"
+            )
+    corpus = corpus.with_references(
+        [Corpus.open(Path(other), "train") for other in settings.data.references]
+    )
     torch.manual_seed(settings.train.seed)
     system = new_system(settings, manifest.vocab_size)
     if hasattr(settings.options, "teacher"):
@@ -309,11 +318,15 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
                 "Choose another folder for `run`, or remove this one to start anew"
             )
     sums = {n: asdict(sum_) for n, sum_ in manifest.files.items() if not n.startswith("test.")}
+    for other in settings.data.references:
+        files = read_manifest(Path(other)).files
+        sums |= {f"{other}/{n}": asdict(files[n]) for n in split_files("train")}
     data = folder / "data.json"
     if data.exists() and json.loads(data.read_text("utf-8")) != sums:
         raise UserError(
-            f"{settings.data.folder} was prepared anew since the run in {folder} began; choose "
-            "another folder for `run`, or remove this one to start anew"
+            f"{' or '.join([settings.data.folder, *settings.data.references])} was prepared anew "
+            f"since the run in {folder} began; choose another folder for `run`, or remove this one "
+            "to start anew"
         )
     write_whole(data, json.dumps(sums, indent=2) + "\n")
     write_whole(path, yaml.safe_dump(now, sort_keys=False))

@@ -29,6 +29,10 @@ from oaxe.support.errors import UserError
 @dataclass(frozen=True)
 class DataSettings:
     folder: str = required("prepared folder, made by `oaxe prepare`")
+    references: tuple[str, ...] = option(
+        (),
+        "prepared folders with other targets of the same sources, for systems that learn of them",
+    )
     update_tokens: int = option(131_072, "target tokens of one update, over all GPUs", at_least=1)
     batch_tokens: int = option(
         16_384, "tokens of one batch on one device, padding included; about, if packed", at_least=1
@@ -202,6 +206,12 @@ def _contradictions(settings: Settings) -> list[str]:
             problems.append("optim.decay linear needs train.epochs or train.steps")
     if not (limits.steps or limits.epochs or limits.minutes):
         problems.append("nothing stops this run: set train.steps, epochs or minutes")
+    most = getattr(settings.options, "references", 1)
+    if (number := 1 + len(settings.data.references)) > most:
+        problems.append(
+            f"data.references: with data.folder that is {number} targets of a source, of which "
+            f"{settings.model.system} takes {most}"
+        )
     if settings.data.packed and limits.compile:
         problems.append("data.packed and train.compile exclude each other")
     if problem := _build_problem(settings.model, settings.options):
