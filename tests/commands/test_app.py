@@ -71,7 +71,9 @@ def test_a_bug_shows_its_traceback() -> None:
         app.run(program)
 
 
-@pytest.mark.parametrize(("program", "names"), [(app.app, "train"), (reproduction, "synthetic, main")])
+@pytest.mark.parametrize(
+    ("program", "names"), [(app.app, "train"), (reproduction, "synthetic, main")]
+)
 def test_an_unknown_command_lists_those_that_there_are(program: typer.Typer, names: str) -> None:
     result = CliRunner().invoke(program, ["nonsense"], env={"COLUMNS": "500"})
     assert result.exit_code == 2

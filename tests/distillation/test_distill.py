@@ -283,7 +283,7 @@ def test_worker_processes_equal_one(teacher: Path, tmp_path: Path) -> None:
         return translate(self, *arguments, **options)
 
     with (
-        mock.patch.object(multiprocessing, "get_context", lambda method: FORKS),  # starts sooner
+        mock.patch.object(multiprocessing, "get_context", return_value=FORKS),  # starts sooner
         mock.patch.object(Translator, "translate", killing),
         pytest.raises(UserError, match="a worker process was killed"),
     ):

@@ -132,5 +132,5 @@ def test_takes_the_whole_of_a_ctc_model_and_its_advice() -> None:
 
 
 def test_learns_to_reverse() -> None:
-    model = learn("ctc_glat", steps=450, layers=2)
+    model = learn("ctc_glat", steps=300, layers=2)
     assert exact_matches(model, Decoding()) > 0.9
