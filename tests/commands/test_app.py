@@ -1,12 +1,20 @@
 """The command line as a user meets it, in a process of its own."""
 
+import errno
+import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
+from unittest import mock
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import oaxe
+from oaxe.commands import app
+from reproduction.__main__ import app as reproduction
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,6 +39,45 @@ def test_a_mistake_of_the_user_shows_no_traceback() -> None:
         "error: there is no file multi30k/oax and no configuration of that name; "
         "did you mean multi30k/oaxe? `oaxe config list` shows all names\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.ENOSPC, "make room there"), (errno.EACCES, "chmod"), (errno.ELOOP, "leads to itself")],
+)
+def test_errors_of_the_system_show_no_traceback(
+    number: int, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise OSError(number, os.strerror(number), "some/file")
+
+    program = typer.Typer(pretty_exceptions_enable=False)
+    program.command()(fail)
+    with mock.patch.object(sys, "argv", ["oaxe"]), pytest.raises(SystemExit) as left:
+        app.run(program)
+    assert left.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: some/file: {os.strerror(number)}; ")
+    assert advice in said
+
+
+def test_a_bug_shows_its_traceback() -> None:
+    def fail() -> None:
+        raise FileNotFoundError(errno.ENOENT, "ours")
+
+    program = typer.Typer(pretty_exceptions_enable=False)
+    program.command()(fail)
+    with mock.patch.object(sys, "argv", ["oaxe"]), pytest.raises(FileNotFoundError):
+        app.run(program)
+
+
+@pytest.mark.parametrize(
+    ("program", "names"), [(app.app, "train"), (reproduction, "synthetic, main")]
+)
+def test_an_unknown_command_lists_those_that_there_are(program: typer.Typer, names: str) -> None:
+    result = CliRunner().invoke(program, ["nonsense"], env={"COLUMNS": "500"})
+    assert result.exit_code == 2
+    assert re.search(f"no such command: nonsense. There are .*{names}", result.output)
 
 
 @pytest.mark.parametrize(

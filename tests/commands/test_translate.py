@@ -13,6 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from oaxe.commands.app import app
+from oaxe.decoding.lines import translate_file
+from oaxe.decoding.translator import Translator
 from oaxe.support.errors import UserError
 
 
@@ -76,6 +78,34 @@ def test_a_pipe_is_answered_before_it_ends(folder: Path) -> None:
         assert found.count(b"\n") == 4
         found += process.communicate(b"1\n")[0]
     assert found.decode() == expected
+
+
+def test_a_reader_that_leaves_is_no_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `| head` does."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with open(theirs, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        source = folder / "many.txt"
+        source.write_text("1 2 3\n" * 3)
+        translator = Translator.from_pretrained(folder / "run")
+        translate_file(translator, source, None, as_json=False, batch_tokens=99, bf16=False)
+        closed.write("what is still in a buffer goes nowhere")
+
+
+def test_text_of_old_macs_is_refused(folder: Path) -> None:
+    (folder / "mac.txt").write_bytes(b"1 2\r3 4\r")
+    result = CliRunner().invoke(app, ["translate", "--model", f"{folder}/run", f"{folder}/mac.txt"])
+    assert isinstance(result.exception, UserError)
+    assert "its lines end as on old Macs" in str(result.exception)
+
+
+def test_a_full_disk_is_named(folder: Path) -> None:
+    (folder / "in.txt").write_text("1 2 3\n")
+    command = ["translate", "--model", f"{folder}/run", f"{folder}/in.txt", "-o", "/dev/full"]
+    result = CliRunner().invoke(app, command)
+    assert isinstance(result.exception, OSError)
+    assert result.exception.filename == "/dev/full"
 
 
 def line_within(seconds: float, file: IO[bytes]) -> bytes:

@@ -232,6 +232,9 @@ def test_a_name_that_is_no_folder_is_looked_up_on_the_hub(
     assert found == ours.translate(SENTENCES)
     with pytest.raises(UserError, match=r"no/where is no folder here.*no such repository"):
         Translator.from_pretrained("no/where")
+    for wrong in ("/no/where/model", "../no/where", "a/b/c", "~/model"):
+        with pytest.raises(UserError, match=r"there is no folder .*check the path, or give a name"):
+            Translator.from_pretrained(wrong)
     with pytest.raises(UserError, match=r"there is no folder .*nowhere; give one of"):
         Translator.from_pretrained(tmp_path / "nowhere")
     Translator.from_pretrained(tmp_path)

@@ -86,9 +86,11 @@ def test_language_of_the_model_is_the_default(
     into_japanese.languages = "en", "ja"
     into_japanese.save_pretrained(tmp_path / "model")
     json_path = str(tmp_path / "s.json")
-    for given, expected in (([], "ja"), (["--lang", "en"], "en")):
+    for given, expected in (([], "ja"), (["--lang", "de"], "de")):
         run_models(folder, "--model", str(tmp_path / "model"), "--json", json_path, *given)
         assert load(tmp_path / "s.json")["language"] == expected
+    with pytest.raises(UserError, match=r"model translates en to ja, but .* is \? to en; give"):
+        run_models(folder, "--model", str(tmp_path / "model"), "--lang", "en")
 
 
 def test_files_beside_models(folder: Path, tmp_path: Path) -> None:

@@ -155,3 +155,24 @@ def test_operator_is_registered_correctly() -> None:
 def test_rejects_wrong_options(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         oaxe.axe_loss(torch.zeros(2, 3, VOCAB), torch.zeros(2, 2, dtype=torch.long), **options)  # type: ignore[arg-type]
+
+
+def test_warns_of_blanks_among_targets() -> None:
+    logits, target = example(2, 3, 2)
+    target[1, 0] = BLANK
+    with pytest.warns(UserWarning, match=r"target holds the blank \(5\) in batch rows \[1\]"):
+        oaxe.axe_loss(logits, target, blank=BLANK)
+    weight = torch.eye(VOCAB, dtype=torch.float64)
+    with pytest.warns(UserWarning, match="target holds the blank"):
+        oaxe.linear_axe_loss(logits, weight, target, blank=BLANK)
+
+
+def test_every_argument_has_a_gradient_without_predictions() -> None:
+    hidden = torch.zeros(2, 0, 3, requires_grad=True)
+    weight, bias = torch.ones(VOCAB, 3, requires_grad=True), torch.ones(VOCAB, requires_grad=True)
+    target = torch.zeros(2, 2, dtype=torch.long)
+    loss = oaxe.linear_axe_loss(hidden, weight, target, linear_bias=bias, blank=BLANK)
+    assert loss == 0
+    leaves = hidden, weight, bias
+    for leaf, found in zip(leaves, torch.autograd.grad(loss, leaves), strict=True):
+        assert found.equal(torch.zeros_like(leaf))

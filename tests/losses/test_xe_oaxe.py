@@ -1,5 +1,6 @@
 """XE against F.cross_entropy, OaXE against the best of all permutations: values and gradients."""
 
+import warnings
 from itertools import product
 from typing import Any
 
@@ -326,3 +327,27 @@ def test_learns_one_of_several_orders_where_xe_repeats_words() -> None:
     assert after_xe.argmax(-1).tolist() == [0, 1, 2, 1, 2]  # "I ate pizza ate pizza"
     after_oaxe = train(after_xe, oaxe.oaxe_loss)
     assert after_oaxe.argmax(-1).tolist() in orders.tolist()
+
+
+@pytest.mark.parametrize("ignore_index", [None, 1.5, "pad", True])
+def test_rejects_an_ignore_index_that_is_no_id(ignore_index: object) -> None:
+    logits, target = torch.randn(1, 2, 4), torch.tensor([[1, 2]])
+    with pytest.raises(TypeError, match=r"ignore_index must be a whole number, got .*leave it at"):
+        oaxe.oaxe_loss(logits, target, ignore_index=ignore_index)  # type: ignore[call-overload]
+
+
+def test_rejects_tensors_on_different_devices() -> None:
+    logits, target = torch.randn(1, 2, 4, device="meta"), torch.tensor([[1, 2]])
+    with pytest.raises(ValueError, match=r"on meta, target on cpu; .* target.to\(logits.device\)"):
+        oaxe.xe_loss(logits, target)
+
+
+def test_warns_of_probabilities() -> None:
+    logits, target = torch.randn(2, 3, 4), torch.tensor([[1, 2, 0]] * 2)
+    with pytest.warns(UserWarning, match="sum to 1 in their first row, as probabilities do"):
+        oaxe.xe_loss(logits.softmax(-1), target)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        oaxe.xe_loss(logits, target)
+        oaxe.xe_loss(logits.log_softmax(-1), target)
+        oaxe.linear_xe_loss(logits, torch.eye(4), target)

@@ -1,5 +1,6 @@
 """Files that are complete or absent, and paths that are no files."""
 
+import itertools
 import json
 import os
 import threading
@@ -9,7 +10,14 @@ from typing import Any
 import pytest
 
 from oaxe.support.errors import UserError
-from oaxe.support.files import check_output, sync, write_json, write_synced, write_whole
+from oaxe.support.files import (
+    check_output,
+    sync,
+    write_json,
+    write_synced,
+    write_together,
+    write_whole,
+)
 
 
 def test_a_kill_leaves_the_old_content_or_the_new(
@@ -90,3 +98,25 @@ def test_unusable_outputs_are_refused(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(UserError, match=message):
             check_output(path, given)
+
+
+def test_files_that_change_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full at the last leaves all old ones; the error names a file."""
+    paths = [tmp_path / name for name in "abc"]
+    write_together(dict.fromkeys(paths, "old"))
+    written, calls = write_synced, itertools.count(1)
+
+    def full_at_last(path: Path, data: bytes) -> None:
+        if next(calls) == 3:
+            path = Path("/dev/full")
+        written(path, data)
+
+    monkeypatch.setattr("oaxe.support.files.write_synced", full_at_last)
+    with pytest.raises(OSError, match="No space left") as error:
+        write_together(dict.fromkeys(paths, "new"))
+    assert error.value.filename == "/dev/full"
+    assert [path.read_text() for path in paths] == ["old"] * 3
+    assert sorted(tmp_path.iterdir()) == paths
+    monkeypatch.undo()
+    write_together(dict.fromkeys(paths, "new"))
+    assert [path.read_text() for path in paths] == ["new"] * 3

@@ -254,7 +254,8 @@ def test_close_stops_the_thread_in_any_state() -> None:
 
 def test_rejects_impossible_options() -> None:
     corpus = random_corpus(10)
-    with loader(corpus, max_tokens=5) as updates, pytest.raises(UserError, match="max_tokens=5"):
+    small = r"a batch of 5; raise data\.batch_tokens"
+    with loader(corpus, max_tokens=5) as updates, pytest.raises(UserError, match=small):
         next(updates)
     with loader(corpus, update_tokens=0) as updates, pytest.raises(UserError, match="or more"):
         next(updates)

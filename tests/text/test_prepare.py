@@ -1,7 +1,10 @@
+import errno
 import gzip
 import io
+import itertools
 import json
 import lzma
+import os
 import random
 import re
 import unicodedata
@@ -13,10 +16,13 @@ from unittest import mock
 import numpy as np
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from oaxe.commands.app import app
 from oaxe.support.errors import UserError
 from oaxe.text import encode, lines
 from oaxe.text import prepare as module
+from oaxe.text.lines import read_lines
 from oaxe.text.manifest import Manifest, read_manifest
 from oaxe.text.prepare import prepare
 from oaxe.text.subwords import Subwords
@@ -177,18 +183,71 @@ def test_an_interrupted_run_does_not_look_finished(
 def test_killed_while_replacing_a_folder(
     tmp_path: Path, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then an error in the text: what is half there is still known as ours, and replaced."""
+    """After the first files: the next run, even one that fails, puts the others in place."""
     out = tmp_path / "out"
-    before = prepare(out, **files)
+    prepare(out, **files)
+    replace, calls = Path.replace, itertools.count(1)
+
+    def killed(self: Path, target: Path) -> Path:
+        if target.parent == out and next(calls) == 4:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
     with monkeypatch.context() as patch:
-        patch.setattr(module, "write_json", mock.Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(Path, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             prepare(out, **files, deduplicate=True, overwrite=True)
     with pytest.raises(UserError, match="not finished"):
         read_manifest(out)
-    with pytest.raises(UserError, match="bad, line 7 is not UTF-8"):
+    with pytest.raises(UserError, match="was prepared from something else"):
         prepare(out, **files | {"valid": broken(tmp_path, "encoding")})
-    assert prepare(out, **files) == before
+    after = prepare(tmp_path / "whole", **files, deduplicate=True)
+    assert prepare(out, **files, deduplicate=True) == after  # verifies all files
+    assert sorted(p.name for p in out.iterdir()) == sorted([*after.files, "manifest.json"])
+
+
+def test_a_full_disk_leaves_the_old_folder(
+    tmp_path: Path, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the last byte of the new manifest does not fit."""
+    out = tmp_path / "out"
+    before = prepare(out, **files)
+    full = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    for where in ("write_json", "sync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, where, full)
+            with pytest.raises(OSError, match="No space left"):
+                prepare(out, **files, deduplicate=True, overwrite=True)
+        assert prepare(out, **files) == before
+
+
+def test_warns_of_what_is_seldom_meant(tmp_path: Path, files: dict[str, Any]) -> None:
+    printed = io.StringIO()
+    source, _ = files["train"]
+    changes = {"train": (source, source), "valid": (source, source), "target_language": "de"}
+    console = Console(file=printed, width=500)
+    prepare(tmp_path / "out", **files | changes | {"source_language": "de"}, console=console)
+    assert [line for line in printed.getvalue().splitlines() if line.startswith("warning")] == [
+        f"warning: --train: source and target are the same file, {source}",
+        "warning: --valid is the training text: its scores will be far too good",
+        f"warning: --valid: source and target are the same file, {source}",
+        "warning: source and target language are both de",
+    ]
+
+
+def test_one_file_is_not_two(tmp_path: Path) -> None:
+    given = [str(tmp_path / "out"), "--train", "a.en", "--from", "en", "--to", "de"]
+    result = CliRunner().invoke(app, ["prepare", *given], env={"COLUMNS": "300"})
+    assert result.exit_code == 2
+    assert "two files are needed, source and target; got only a.en" in result.output
+
+
+@pytest.mark.parametrize(("name", "compress"), [("a.txt", gzip.compress), ("a", lzma.compress)])
+def test_compressed_text_without_its_ending(name: str, compress: Any, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(compress(b"a dog\n" * 3))
+    with pytest.raises(UserError, match=rf"{name} is compressed, .*: rename it to {name}\.(gz|xz)"):
+        read_lines(path)
 
 
 def test_an_existing_subword_model_is_used_unchanged(tmp_path: Path, files: dict[str, Any]) -> None:

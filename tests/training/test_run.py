@@ -1,5 +1,6 @@
 """What a run does besides going on: schedules, its checkpoints, its log."""
 
+import io
 import itertools
 import json
 import shutil
@@ -149,3 +150,43 @@ def test_too_little_memory_is_no_traceback(data: Path, tmp_path: Path) -> None:
     assert "resumed from" in printed
     assert "step-00000004" in printed
     assert result["step"] == 6
+
+
+def test_redirected_runs_show_signs_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the first update, and after half a minute without a line."""
+    now, printed = [0.0], io.StringIO()
+    monkeypatch.setattr("oaxe.training.log.time.monotonic", lambda: now[0])
+    log = RunLog(tmp_path, Console(file=printed, width=200), step=7)
+    for step in range(8, 13):
+        now[0] += 20
+        if step == 10:
+            log.write({"what": "train", "step": step, "loss": 1.0})
+        log.advance(step, 1000)
+    log.close()
+    assert printed.getvalue().splitlines() == [
+        "step 8 of 1,000",
+        "train: step 10, loss 1.000",
+        "step 12 of 1,000",
+    ]
+
+
+def test_the_bar_counts_before_the_first_figures(tmp_path: Path) -> None:
+    printed = io.StringIO()
+    log = RunLog(tmp_path, Console(file=printed, width=200, force_terminal=True), step=0)
+    log.advance(3, 1000)
+    log.close()
+    assert "step 3" in printed.getvalue()
+
+
+@pytest.mark.parametrize("content", ["[{", "{}", "\udcff", "[" * 5000])
+def test_a_damaged_log_of_starts_does_not_stop_a_run(
+    content: str, data: Path, tmp_path: Path
+) -> None:
+    settings = settings_of(data, tmp_path / "run", train__steps=1, validation__max_sentences=1)
+    (tmp_path / "run").mkdir()
+    log = tmp_path / "run/environment.json"
+    log.write_bytes(content.encode(errors="surrogateescape"))
+    train_small(settings)
+    assert "time" in json.loads(log.read_text())[-1]

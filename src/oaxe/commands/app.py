@@ -1,9 +1,11 @@
 """The command line. Commands import what they need when they run: ``--help`` must be instant."""
 
+import errno
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from oaxe import __version__
 from oaxe.commands.config import config
@@ -15,10 +17,23 @@ from oaxe.commands.prepare import prepare
 from oaxe.commands.serve import serve
 from oaxe.commands.train import train
 from oaxe.commands.translate import translate
-from oaxe.support.errors import UserError
+from oaxe.support.errors import UserError, did_you_mean
 from oaxe.support.extras import missing_extra
 
+
+class Listing(TyperGroup):
+    """An unknown name is answered with those that there are."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        names = self.list_commands(ctx)
+        if args[0] not in names and not args[0].startswith("-"):
+            close = did_you_mean(args[0], names)
+            ctx.fail(f"no such command: {args[0]}{close or '.'} There are {', '.join(names)}.")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=Listing,
     help="Train, run and measure non-autoregressive translation models.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -49,6 +64,21 @@ app.add_typer(config, name="config")
 app.add_typer(data, name="data")
 
 
+# Errors of the system that are nobody's bug, and what to do.
+ENVIRONMENT = {
+    errno.ENOSPC: "; make room there, or choose another place",
+    errno.EDQUOT: "; make room there, or choose another place",
+    errno.EACCES: "; choose another place, or change who may use this one (chmod, chown)",
+    errno.EPERM: "; choose another place, or change who may use this one (chmod, chown)",
+    errno.EROFS: "; choose another place",
+    errno.ELOOP: "; the link leads to itself: give the file that is meant",
+    errno.EISDIR: "; give a file",
+    errno.ENOTDIR: "; a part of the path is a file: give another one",
+    errno.ENAMETOOLONG: "; give a shorter name",
+    errno.EIO: "; the disk or the network failed: try again, or choose another place",
+}
+
+
 def run(program: typer.Typer = app) -> None:
     """Run a program: a mistake of the user's shows its message, a bug its traceback."""
     import os
@@ -62,6 +92,12 @@ def run(program: typer.Typer = app) -> None:
     except UserError as error:
         typer.secho(f"error: {error}", fg="red", err=True)
         raise SystemExit(error.exit_code) from None
+    except OSError as error:
+        if error.errno not in ENVIRONMENT:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        typer.secho(f"error: {where}{error.strerror}{ENVIRONMENT[error.errno]}", fg="red", err=True)
+        raise SystemExit(1) from None
     except ModuleNotFoundError as error:
         install = missing_extra(error)
         if install is None:

@@ -6,12 +6,21 @@ from typing import Annotated
 import typer
 
 
+def two_files(given: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
+    """Of one file and another option, typer makes two files."""
+    if given and str(given[1]).startswith("-"):
+        raise typer.BadParameter(f"two files are needed, source and target; got only {given[0]}")
+    return given
+
+
 def prepare(
     out: Annotated[Path, typer.Argument(help="Folder to make.")],
     train: Annotated[
         tuple[Path, Path],
         typer.Option(
             metavar="SOURCE TARGET",
+            is_eager=True,
+            callback=two_files,
             help="Training text, two files with one sentence a line: plain, .gz or .xz.",
         ),
     ],
@@ -19,11 +28,21 @@ def prepare(
     target_language: Annotated[str, typer.Option("--to", help="Target language, such as de.")],
     valid: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="SOURCE TARGET", help="Validation text, two files. Default: none."),
+        typer.Option(
+            metavar="SOURCE TARGET",
+            is_eager=True,
+            callback=two_files,
+            help="Validation text, two files. Default: none.",
+        ),
     ] = None,
     test: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="SOURCE TARGET", help="Test text, two files. Default: none."),
+        typer.Option(
+            metavar="SOURCE TARGET",
+            is_eager=True,
+            callback=two_files,
+            help="Test text, two files. Default: none.",
+        ),
     ] = None,
     vocab_size: Annotated[
         int, typer.Option(min=1, help="Number of subwords, shared by both languages (joint BPE).")

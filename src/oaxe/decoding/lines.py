@@ -1,17 +1,17 @@
 """Lines in, lines out: what `oaxe translate` does with files, pipes and people."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import track
 
 from oaxe.decoding.translator import Option, Translation, Translator
-from oaxe.support.errors import UserError
 from oaxe.support.files import appears_whole, check_output
 from oaxe.text.lines import Lines
 from oaxe.text.sentences import Paragraph, split_paragraph
@@ -20,6 +20,16 @@ CHUNK = 10_000  # lines that are sorted by length together
 MOMENT = 0.05  # seconds that a line waits for others
 
 
+@contextmanager
+def until_readers_leave() -> Iterator[None]:
+    """`oaxe translate | head` is no failure: the reader has what it wanted."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@until_readers_leave()
 def translate_file(
     translator: Translator,
     source: Path | None,
@@ -42,12 +52,7 @@ def translate_file(
     with ExitStack() as stack:
         given = Lines(Path("standard input"), sys.stdin.buffer) if source is None else Lines(source)
         stack.enter_context(given)
-        try:
-            out = (
-                sys.stdout.buffer if output is None else stack.enter_context(appears_whole(output))
-            )
-        except OSError as error:
-            raise UserError(f"cannot write {error.filename}: {error.strerror}") from None
+        out = sys.stdout.buffer if output is None else stack.enter_context(appears_whole(output))
         first_line, language = 1, translator.languages[1]
         for chunk in _chunks(given, _shown(given, output)):
             numbers = range(first_line, first_line + len(chunk))

@@ -10,6 +10,7 @@ Nothing in it can run code: a system that is not part of this package must be na
 """
 
 import json
+import re
 import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -86,6 +87,11 @@ def load_folder(
     if not folder.is_dir():
         if folder.parent != Path() and folder.parent.is_dir():
             raise UserError(f"there is no folder {path}; give one of those in {folder.parent}")
+        if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(path)):
+            raise UserError(
+                f"there is no folder {path}; check the path, or give a name on the Hugging Face "
+                "hub, such as owner/model"
+            )
         folder = _download(str(path))
     config = _read_config(folder)
     verify_files(folder, config, (WEIGHTS, SUBWORDS), folder / CONFIG)

@@ -22,7 +22,7 @@ from oaxe.evaluation.speed import measure_speed, speed_up
 from oaxe.support.checksums import checksum
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
-from oaxe.text.languages import bleu_tokenizer, is_unspaced, unit, words
+from oaxe.text.languages import bleu_tokenizer, check_direction, is_unspaced, unit, words
 
 FORMAT = 2
 TOKENIZED = 100  # lines that end in " .", as for sacreBLEU's own warning
@@ -78,6 +78,10 @@ def evaluate(
     targets = {translator.languages[1] for translator in translators.values()} - {""}
     if not references.language and len(targets) == 1:
         references = replace(references, language=targets.pop())
+    for name, translator in translators.items():
+        if references.language == translator.languages[0] != translator.languages[1]:
+            text = references.files[0]
+            check_direction(name, translator.languages, text, ("", references.language))
     outputs = [read_output(name, path, references) for name, path in files.items()]
     for name, translator in translators.items():
         outputs.append(_translate(name, paths[name], translator, references, options, console))

@@ -13,7 +13,7 @@ from oaxe.evaluation.outputs import Output
 from oaxe.evaluation.page import report_page
 from oaxe.evaluation.tables import Report, all_tables, signatures
 from oaxe.support.errors import UserError
-from oaxe.support.files import write_whole
+from oaxe.support.files import write_together
 
 
 def show(report: Report, console: Console) -> None:
@@ -51,8 +51,7 @@ def write(
         files[folder / "scores.json"] = scores
         files[folder / "report.html"] = report_page(report)
     try:
-        for path, text in files.items():
-            write_whole(path, text)
+        write_together(files)
     except OSError as error:
         raise UserError(
             f"cannot write {error.filename}: {error.strerror}; choose another file"

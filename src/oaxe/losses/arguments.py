@@ -1,7 +1,8 @@
 """What all losses share: one check of the arguments, one way to reduce."""
 
+import warnings
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -29,6 +30,11 @@ def check_targets(
             "target must be token ids of shape (batch, length), such as target.long() has; "
             f"got {target.dtype} of shape {tuple(target.shape)}"
         )
+    if logits.device != target.device:
+        raise ValueError(
+            f"predictions are on {logits.device}, target on {target.device}; move one of them, "
+            "for example target.to(logits.device)"
+        )
     if logits.shape[0] != target.shape[0]:
         raise ValueError(f"predictions have batch size {logits.shape[0]}, target {target.shape[0]}")
     if same_length and logits.shape[1] != target.shape[1]:
@@ -38,6 +44,9 @@ def check_targets(
             "the target with an id that stands for nothing, not with ignore_index, which would "
             "remove positions as well; or take axe_loss or ctc_loss"
         )
+    if not torch.compiler.is_compiling():
+        _check_ignore_index(ignore_index)
+        _warn_of_probabilities(logits)
     target = target.long()  # a narrow type could not hold ignore_index
     mask = target != ignore_index
     # Looking at the values would make a GPU wait and break a compiled graph.
@@ -50,6 +59,27 @@ def check_targets(
                 f"vocabulary 0..{logits.shape[2] - 1} and not ignore_index ({ignore_index})"
             )
     return Targets(target.masked_fill(~mask, 0), mask)
+
+
+def _check_ignore_index(ignore_index: object) -> None:
+    if not isinstance(ignore_index, SupportsIndex) or isinstance(ignore_index, bool):
+        raise TypeError(
+            f"ignore_index must be a whole number, got {ignore_index!r}; to ignore no target, "
+            "leave it at -100, which is no token id"
+        )
+
+
+def _warn_of_probabilities(logits: Tensor) -> None:
+    """From the first row; on the CPU, where looking at values is cheap."""
+    if logits.device.type != "cpu" or logits.stride(-1) == 0 or logits.shape[-1] < 2:
+        return  # the linear losses pass a view without values
+    first = logits.detach().flatten(0, 1)[:1].float()
+    if len(first) and bool((first > 0).all()) and abs(float(first.sum()) - 1) < 1e-3:
+        warnings.warn(
+            "logits sum to 1 in their first row, as probabilities do; the loss takes what comes "
+            "before the softmax, or log-probabilities",
+            stacklevel=4,
+        )
 
 
 def check_class_weights(weight: Tensor | None, logits: Tensor) -> Tensor | None:

@@ -8,6 +8,7 @@ j = 1..m, with a blank for predictions that are left over:
                                  A[i-1, j]   - delta log P_max(j,1)(y_i) ) skip the target
 """
 
+import warnings
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -81,6 +82,7 @@ def axe_loss(
     """
     check_delta(delta)
     targets, costs = alignment_costs(logits, target, blank, logit_mask, ignore_index)
+    warn_of_blanks(targets, blank)
     if logits.shape[1] == 0:
         return reduce(logits.sum(dim=(1, 2)), targets, reduction)
     return reduce(aligned_losses(costs, delta), targets, reduction)
@@ -103,6 +105,24 @@ def aligned_losses(costs: AlignmentCosts, delta: float) -> Tensor:
 def check_delta(delta: float) -> None:
     if not delta >= 0:
         raise ValueError(f"delta must be at least 0, got {delta}")
+
+
+def warn_of_blanks(targets: Targets, blank: int) -> None:
+    """On the CPU: a target that is the blank is learned, and removed when decoding."""
+    if targets.words.device.type == "cpu" and not torch.compiler.is_compiling():
+        rows = rows_with_blank(targets, blank)
+        if rows:
+            warnings.warn(
+                f"target holds the blank ({blank}) in batch rows {rows[:10]}, which decoding "
+                "removes; give the blank an id that no word has",
+                stacklevel=3,
+            )
+
+
+def rows_with_blank(targets: Targets, blank: int) -> list[int]:
+    wrong = ((targets.words == blank) & targets.mask).any(dim=1)
+    rows: list[int] = wrong.nonzero().flatten().tolist()
+    return rows
 
 
 def alignment_costs(

@@ -21,7 +21,7 @@ from oaxe.losses.arguments import (
     not_negative,
     reduce,
 )
-from oaxe.losses.axe import alignment_tokens
+from oaxe.losses.axe import alignment_tokens, rows_with_blank
 from oaxe.losses.lattice import (
     allowed,
     best_states,
@@ -115,9 +115,8 @@ def ctc_tokens(
     """As AXE's: words, ignored ones last, and a blank; but no word may be the blank."""
     targets, tokens, mask = alignment_tokens(logits, target, blank, logit_mask, ignore_index)
     if target.device.type == "cpu" and not torch.compiler.is_compiling():
-        wrong = ((targets.words == blank) & targets.mask).any(dim=1)
-        if wrong.any():
-            rows = wrong.nonzero().flatten().tolist()
+        rows = rows_with_blank(targets, blank)
+        if rows:
             raise ValueError(f"target holds the blank ({blank}) in batch rows {rows[:10]}")
     return targets, tokens, mask
 

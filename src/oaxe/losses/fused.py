@@ -29,7 +29,13 @@ from oaxe.losses.arguments import (
     not_negative,
     reduce,
 )
-from oaxe.losses.axe import aligned_losses, alignment_tokens, check_delta, split_costs
+from oaxe.losses.axe import (
+    aligned_losses,
+    alignment_tokens,
+    check_delta,
+    split_costs,
+    warn_of_blanks,
+)
 from oaxe.losses.bag_of_ngrams import ngram_losses, ngram_targets
 from oaxe.losses.ctc import ctc_losses, ctc_path, ctc_tokens
 from oaxe.losses.dag import dag_losses, dag_path, dag_words
@@ -194,8 +200,10 @@ def linear_axe_loss(
     layer = as_linear_would(input, linear_weight, linear_bias)
     logits = shape_of_logits(layer)
     targets, tokens, mask = alignment_tokens(logits, target, blank, logit_mask, ignore_index)
+    warn_of_blanks(targets, blank)
     if input.shape[1] == 0:
-        return reduce(at_least_float32(layer.hidden).sum(dim=(1, 2)), targets, reduction)
+        nothing = F.linear(*layer)  # which every argument has a gradient from: 0
+        return reduce(at_least_float32(nothing).sum(dim=(1, 2)), targets, reduction)
     costs = sentence_costs(layer, tokens, mask, capacity)
     losses = aligned_losses(split_costs(costs, targets, mask), delta)
     return reduce(losses, targets, reduction)

@@ -2,12 +2,23 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from oaxe.support.errors import UserError
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """An error of the disk says which file it is about: a full one knows no names."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and not isinstance(error, BrokenPipeError):
+            error.filename = str(path)
+        raise
 
 
 @contextmanager
@@ -17,12 +28,12 @@ def appears_whole(path: Path) -> Iterator[BinaryIO]:
     The target of a link is replaced, not the link. A device or a pipe is written to as it is.
     """
     path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
-        with path.open("wb") as file:
+    if _is_special(path):
+        with named(path), path.open("wb") as file:
             yield file
         return
     part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
+    with named(path), part.open("wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -35,6 +46,28 @@ def write_whole(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
+def write_together(texts: Mapping[Path, str]) -> None:
+    """Write several files: a full disk leaves all of the old ones."""
+    new = {Path(os.path.realpath(path)): text for path, text in texts.items()}
+    parts = {path: path.with_name(f"{path.name}.part") for path in new if not _is_special(path)}
+    try:
+        for path, part in parts.items():
+            write_synced(part, new[path].encode())
+    except OSError:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+        raise
+    for path, part in parts.items():
+        part.replace(path)
+    for path in new.keys() - parts.keys():
+        write_whole(path, new[path])
+
+
+def _is_special(path: Path) -> bool:
+    """A device or a pipe."""
+    return path.exists() and not path.is_file()
+
+
 def write_json(path: Path, value: Any) -> None:
     """The same, as JSON that people can read."""
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
@@ -42,7 +75,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_synced(path: Path, data: bytes) -> None:
     """Write a file of a folder that gets its name later; returns when the data is on the disk."""
-    with path.open("wb") as file:
+    with named(path), path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

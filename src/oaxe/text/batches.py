@@ -124,7 +124,8 @@ def cut(
     if widths.size and (longest := widths.max()) > max_tokens:
         raise UserError(
             f"a sentence of {longest} tokens (EOS included) does not fit into a batch of "
-            f"max_tokens={max_tokens}; raise it, or prepare the data with a lower length limit"
+            f"{max_tokens}; raise data.batch_tokens (in Python, max_tokens), or prepare the data "
+            "with a lower --max-length"
         )
     batches = []
     start = 0

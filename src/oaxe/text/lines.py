@@ -25,6 +25,7 @@ CHUNK_PAIRS = 8192
 CHUNK_BYTES = 1 << 24  # a chunk ends here too, so that long lines need no more memory
 Pair = tuple[Path, Path]  # files of source and target, one sentence a line
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd"}
 OPENERS: dict[str, Callable[[BinaryIO], Any]] = {
     ".gz": lambda file: gzip.GzipFile(fileobj=file),
     ".xz": lzma.LZMAFile,
@@ -83,6 +84,7 @@ class Lines:
         while not self._whole and not self._ended:
             self._fetch()
         if not self._whole:
+            self._refuse_returns()
             return None
         self.number += 1
         line = self._whole.popleft().removesuffix(b"\r")
@@ -97,6 +99,7 @@ class Lines:
         try:
             text = line.decode()
         except UnicodeDecodeError as error:
+            self._refuse_compressed(line)
             raise self._error(
                 f"is not UTF-8: byte {line[error.start]:#04x} at position {error.start}; "
                 "convert the file (iconv -f ITS-ENCODING -t UTF-8), or correct the line"
@@ -123,7 +126,6 @@ class Lines:
         """
         while self.read() is not None:
             pass
-        self._refuse_returns()
         return self.number
 
     def _refuse_returns(self) -> None:
@@ -132,6 +134,14 @@ class Lines:
                 f"{self.path} has only one line, with carriage returns inside: its lines end as on "
                 "old Macs; convert it (tr '\\r' '\\n')"
             )
+
+    def _refuse_compressed(self, line: bytes) -> None:
+        for ending, start in MAGIC.items():
+            if self.number == 1 and line.startswith(start):
+                raise UserError(
+                    f"{self.path} is compressed, but its name does not end in {ending}: rename it "
+                    f"to {self.path.name}{ending}, or decompress it"
+                )
 
     def _fetch(self) -> None:
         """Read the next bytes, which may wait."""

@@ -4,6 +4,7 @@ Every file is streamed: memory holds a chunk of lines and the sample that subwor
 from, whatever the size of the corpus. The layout of the folder is in :mod:`oaxe.text.manifest`.
 """
 
+import filecmp
 import json
 import random
 import shutil
@@ -71,7 +72,8 @@ def prepare(
 
     A finished folder is left alone: with the same options and files its manifest is returned; with
     others it is an error, unless ``overwrite`` replaces it, at the very end. A killed run leaves
-    what was there, and the next one begins anew. Files of these names from elsewhere are an error.
+    what was there, and the next one begins anew or, if all is written, puts it in place. Files of
+    these names from elsewhere are an error.
 
     Args:
         train: source and target file; also ``valid`` and ``test``.
@@ -95,6 +97,8 @@ def prepare(
     given = zip(SPLITS, (train, valid, test), strict=True)
     pairs = {split: pair for split, pair in given if pair is not None}
     check_languages(source_language, target_language, pairs)
+    for warning in suspicious(source_language, target_language, pairs):
+        console.print(f"warning: {warning}", highlight=False, markup=False)
     inputs = {
         f"{split}.{side}": input_checksum(path)
         for split, pair in pairs.items()
@@ -118,9 +122,11 @@ def prepare(
         if path.resolve().parent == out.resolve() and path.name in OUTPUTS:
             raise UserError(f"{path} would be overwritten; prepare into another folder")
     refuse_foreign(out)
+    if (out / SCRATCH / MANIFEST).exists():  # a run was killed at its very end
+        move_in(out)
     if (out / MANIFEST).exists() and not overwrite:
         manifest = finished(out, options, inputs)
-        shutil.rmtree(out / SCRATCH, ignore_errors=True)  # a run was killed at its very end
+        shutil.rmtree(out / SCRATCH, ignore_errors=True)
         console.print(f"{out} is already prepared with these options and files: nothing to do")
         return manifest
 
@@ -161,11 +167,8 @@ def prepare(
     )
     for name in names:
         sync(scratch / name)
-    remove_outputs(out)
-    for name in names:
-        (scratch / name).replace(out / name)
-    write_json(out / MANIFEST, asdict(manifest))
-    shutil.rmtree(scratch)
+    write_json(scratch / MANIFEST, asdict(manifest))
+    move_in(out)
     summarise(manifest, console)
     return manifest
 
@@ -204,6 +207,24 @@ def check_languages(source: str, target: str, pairs: dict[str, Pair]) -> None:
                 f"--{split} {pair[0]} {pair[1]} are swapped, by their names: the text to "
                 f"translate, in {source}, comes first"
             )
+
+
+def suspicious(source: str, target: str, pairs: dict[str, Pair]) -> list[str]:
+    """What can be meant, but seldom is."""
+    found = []
+    if source == target:
+        found.append(f"source and target language are both {source}")
+    for split, (a, b) in pairs.items():
+        if _same(a, b):
+            found.append(f"--{split}: source and target are the same file, {a}")
+    for split in pairs.keys() - {"train"}:
+        if all(map(_same, pairs["train"], pairs[split])):
+            found.append(f"--{split} is the training text: its scores will be far too good")
+    return sorted(found)
+
+
+def _same(a: Path, b: Path) -> bool:
+    return a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False)
 
 
 def input_checksum(path: Path) -> Checksum:
@@ -248,6 +269,24 @@ def remove_outputs(out: Path) -> None:
     """Remove the files of a run, the manifest first."""
     for name in OUTPUTS:
         (out / name).unlink(missing_ok=True)
+
+
+def move_in(out: Path) -> None:
+    """Put a whole new folder into the place of the old one.
+
+    It needs no room, and if it is killed the next run goes on with it.
+    """
+    scratch = out / SCRATCH
+    new = json.loads((scratch / MANIFEST).read_text("utf-8"))["files"]
+    (out / MANIFEST).unlink(missing_ok=True)
+    for name in OUTPUTS[1:]:
+        if name not in new:
+            (out / name).unlink(missing_ok=True)
+        elif (scratch / name).exists():
+            (scratch / name).replace(out / name)
+    (scratch / MANIFEST).replace(out / MANIFEST)
+    sync(out)
+    shutil.rmtree(scratch)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The log of a run: a live line, metrics.jsonl and TensorBoard."""
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from oaxe.support.files import write_whole
+
+SILENCE = 30  # seconds; then a line says that training goes on, where there is no progress bar
 
 
 class RunLog:
@@ -44,7 +47,10 @@ class RunLog:
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
+            speed_estimate_period=600,  # the time that is left, also where an update takes minutes
         )
+        self._begun = step
+        self._shown = time.monotonic()  # when something was printed
         self._task = self._progress.add_task(title, total=None, completed=step, figures="starting")
         self._progress.start()
 
@@ -58,11 +64,19 @@ class RunLog:
         line = in_one_line(record)
         if record["what"] == "valid" or not self.console.is_terminal:
             self.console.print(f"{record['what']}: {line}", highlight=False)
+            self._shown = time.monotonic()
         if record["what"] == "train":
             self._progress.update(self._task, figures=line)
+            self._begun = -1  # from now on there are figures
 
     def advance(self, step: int, of: float) -> None:
         self._progress.update(self._task, completed=step, total=of)
+        if self._begun >= 0:
+            self._progress.update(self._task, figures=f"step {step}")
+        first = step == self._begun + 1
+        if not self.console.is_terminal and (first or time.monotonic() > self._shown + SILENCE):
+            self.console.print(f"step {step:,} of {of:,.0f}", highlight=False)
+            self._shown = time.monotonic()
 
     def close(self) -> None:
         self._progress.stop()

@@ -331,7 +331,11 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
     write_whole(data, json.dumps(sums, indent=2) + "\n")
     write_whole(path, yaml.safe_dump(now, sort_keys=False))
     path = folder / "environment.json"
-    starts = json.loads(path.read_text("utf-8")) if path.exists() else []
+    try:
+        starts = json.loads(path.read_text("utf-8")) if path.exists() else []
+    except (ValueError, RecursionError):  # it is only a log, which a run does not need
+        starts = [{"damaged": path.read_text("utf-8", errors="replace")}]
+    starts = starts if isinstance(starts, list) else [starts]
     write_whole(path, json.dumps([*starts, environment()], indent=2) + "\n")
 
 
