@@ -91,6 +91,23 @@ def test_more_than_may_wait_is_told_to_come_back() -> None:
         assert ask(endpoint, "GET", "/ready")[0] == 200
 
 
+def test_refuses_at_once_what_would_not_be_answered_in_time() -> None:
+    held = Held()
+    with serving(model_of(translate=held), limits=Limits(seconds=10)) as endpoint:
+        batcher = endpoint.service.batcher
+        batcher._pace = 5  # seconds a sentence
+        with ThreadPoolExecutor(8) as pool:
+            first = pool.submit(translate, endpoint, {"q": "0"})
+            wait_until(lambda: held.batches)
+            second = pool.submit(translate, endpoint, {"q": ["1"] * 6})
+            wait_until(lambda: batcher.waiting == 6)
+            headers = {"Content-Type": "application/json"}
+            status, answer, _ = ask(endpoint, "POST", "/translate", BODY, headers)
+            assert (status, answer["Retry-After"]) == (503, "10")
+            held.go.set()
+            assert first.result()[0] == second.result()[0] == 200
+
+
 def test_no_request_waits_longer_than_allowed() -> None:
     held = Held()
     with serving(model_of(translate=held), limits=Limits(seconds=0.3)) as endpoint:

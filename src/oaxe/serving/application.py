@@ -114,12 +114,15 @@ class Service:
         """Wait for a batch, but no longer than allowed, nor for a client that is gone."""
         if not sentences:
             return []
+        wait = self.batcher.seconds_to_wait
         try:
-            answers: asyncio.Future[Any] = asyncio.wrap_future(
-                self.batcher.submit(model, sentences)
-            )
+            if wait > self.limits.seconds:  # rather at once than after all this time
+                raise BusyError
+            submitted = self.batcher.submit(model, sentences)
         except BusyError:
-            raise busy("too much is waiting already; try again later") from None
+            message = "too much is waiting already; try again later"
+            raise busy(message, min(wait, self.limits.seconds)) from None
+        answers = asyncio.wrap_future(submitted)
         # Nothing but the end of the connection can come.
         gone: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
         try:
@@ -136,7 +139,7 @@ class Service:
             raise busy(message)
         finally:
             gone.cancel()
-            answers.cancel()
+            submitted.cancel()
 
     def _check_key(self, request: Request, wanted: Wanted) -> None:
         if not self.access.api_keys:

@@ -42,7 +42,6 @@ class Endpoint:
         """Serve until :meth:`stop`, Ctrl-C or SIGTERM; how many requests were not answered."""
         with self.socket:
             self._server.run([self.socket])
-        self.service.batcher.close(0)
         return self._server.unanswered
 
     def stop(self) -> None:
@@ -74,7 +73,10 @@ def serve(service: Service, *, host: str, port: int, console: Console) -> None:
     if unanswered:
         requests = "1 request was" if unanswered == 1 else f"{unanswered} requests were"
         print(f"stopped at the deadline; {requests} not answered", file=sys.stderr, flush=True)
-        os._exit(1)  # without waiting for the thread that translates
+    if not service.batcher.close(0.5):  # it translates for clients that are gone
+        os._exit(1 if unanswered else 0)
+    if unanswered:
+        raise SystemExit(1)
 
 
 def log_to_stderr() -> None:
