@@ -13,15 +13,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from benchmarks.clients import (
+    Answer,
     Client,
     Tally,
     ask_and_stop,
@@ -121,19 +122,19 @@ def attack(
 ) -> None:
     """Each kind of client in turn; the server is stopped by the last."""
     document = json.loads(fetch(port, "/openapi.json"))
-    memory = {"before": resident(port)}
-    tallies = {"wrong values": asyncio.run(fuzz(port, document, requests, seed))}
-    memory["after wrong values"] = resident(port)
-    largest = asking(("\ufdfa" * 17 + "! ") * 1_000)  # 18 letters each, once normalised
-    tallies["largest requests"] = asyncio.run(closed_loop(port, 32, 5, lambda: largest))
-    memory["after largest requests"] = resident(port)
-    again = asyncio.run(closed_loop(port, 32, 5, lambda: largest))
-    tallies["largest requests, again"] = again
-    memory["after largest requests, again"] = resident(port)
     ordinary = asking(sentences[0])
-    tallies["slow clients"] = asyncio.run(slow_clients(port, 50, ordinary, 3 * MAX_SECONDS))
-    tallies["too many connections"] = asyncio.run(hold_connections(port, MAX_CONNECTIONS + 150))
-    memory["at the end"] = resident(port)
+    largest = asking(("\ufdfa" * 17 + "! ") * 1_000)  # 18 letters each, once normalised
+    attacks: dict[str, Callable[[], Coroutine[Any, Any, Tally]]] = {
+        "wrong values": lambda: fuzz(port, document, requests, seed),
+        "largest requests": lambda: closed_loop(port, 32, 5, lambda: largest),
+        "largest requests, again": lambda: closed_loop(port, 32, 5, lambda: largest),
+        "slow clients": lambda: slow_clients(port, 50, ordinary, 3 * MAX_SECONDS),
+        "too many connections": lambda: hold_connections(port, MAX_CONNECTIONS + 150),
+    }
+    tallies, memory = dict[str, Tally](), {"before": idle_memory(port, ordinary)}
+    for name, run in attacks.items():
+        tallies[name] = asyncio.run(run())
+        memory[name] = idle_memory(port, ordinary)
     busy = asking(sentences[:2], split=False)
 
     def stop() -> None:
@@ -144,10 +145,11 @@ def attack(
     code = process.wait(60)
     for name, tally in tallies.items():
         report.console.print(f"{name}: {tally.shown()}", highlight=False)
-    columns = {"answers": {name: sum(t.statuses.values()) for name, t in tallies.items()}}
+    columns: dict[str, dict[str, float]] = {
+        "answers": {name: sum(t.statuses.values()) for name, t in tallies.items()}
+    }
     columns["wrong"] = {name: len(tally.wrong) for name, tally in tallies.items()}
-    report.add("attacks", {}, columns)
-    report.add("memory", {}, {"MiB": memory})
+    report.add("attacks", {}, {**columns, "MiB afterwards": memory})
     ended = time.perf_counter() - start
     report.console.print(f"ended with {code}, {ended:.1f} s after the last answer", highlight=False)
     for name, tally in tallies.items():
@@ -162,16 +164,21 @@ def complain(name: str, tally: Tally) -> None:
 
 
 def fetch(port: int, path: str) -> bytes:
-    async def get() -> bytes:
-        client = Client(port)
-        answer = await client.ask(encoded("GET", path))
-        client.close()
-        return answer.body
-
-    return asyncio.run(get())
+    return asyncio.run(ask_once(port, encoded("GET", path))).body
 
 
-def resident(port: int) -> float:
-    """MiB of memory of the server."""
+async def ask_once(port: int, request: bytes) -> Answer:
+    client = Client(port)
+    answer = await client.ask(request)
+    client.close()
+    return answer
+
+
+def idle_memory(port: int, request: bytes) -> float:
+    """MiB of the server, once it has time for a request."""
+    for _ in range(60):
+        if asyncio.run(ask_once(port, request)).status == 200:
+            break
+        time.sleep(1)
     found = re.search(rb"\nprocess_resident_memory_bytes (\S+)", fetch(port, "/metrics"))
     return float(found[1]) / 2**20 if found else float("nan")

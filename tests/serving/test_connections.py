@@ -216,6 +216,20 @@ def test_a_connection_serves_several_requests() -> None:
             assert read_all(client).count(b'"cba"') == 2
 
 
+def test_answers_are_sent_at_once() -> None:
+    """Not a packet at a time, each after the client has confirmed the one before: 40 ms."""
+    with serving(access_log=False) as endpoint:
+        connection = HTTPConnection("127.0.0.1", endpoint.port, timeout=20)
+        seconds = []
+        for _ in range(20):
+            start = time.perf_counter()
+            connection.request("GET", "/health")
+            connection.getresponse().read()
+            seconds.append(time.perf_counter() - start)
+        connection.close()
+        assert min(seconds[10:]) < 0.02
+
+
 def test_connections_are_bounded() -> None:
     with serving(limits=Limits(connections=3)) as endpoint:
         idle = [connect(endpoint.port) for _ in range(3)]
@@ -337,6 +351,34 @@ def test_ctrl_c(finished_run: str) -> None:
     thread.join()
     assert found == [translator.translate(SENTENCES)] * 2
     assert any(found[0])
+
+
+def test_a_second_signal_does_not_wait_for_the_model() -> None:
+    held, printed = Held(), queue.SimpleQueue[str]()
+    held.go.set()  # for warming up
+    console = mock.Mock(print=lambda text, **how: printed.put(text))
+
+    def talk() -> None:
+        port = int(printed.get(timeout=20).split(",")[0].rsplit(":", 1)[1])
+        held.go.clear()
+        with connect(port) as client:
+            client.sendall(REQUEST)
+            wait_until(lambda: len(held.batches) == 2)
+            os.kill(os.getpid(), signal.SIGTERM)
+            wait_until(lambda: service.app.is_stopping)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert read_all(client) == b""
+
+    service = Service(Models([model_of(translate=held)]))
+    thread = threading.Thread(target=talk)
+    thread.start()
+    quiet = mock.patch("oaxe.serving.server.log_to_stderr")
+    with quiet, mock.patch("os._exit") as ended, pytest.raises(SystemExit):
+        serve(service, host="127.0.0.1", port=0, console=console)
+    ended.assert_called_once_with(1)  # at the end of Python, a thread in C++ would abort
+    thread.join()
+    held.go.set()
+    assert service.batcher.close(20)
 
 
 def test_from_the_command_line(finished_run: str) -> None:

@@ -116,7 +116,9 @@ class Service:
             return []
         wait = self.batcher.seconds_to_wait
         try:
-            if wait > self.limits.seconds:  # rather at once than after all this time
+            # Rather at once than after all this time. Half: batches are answered as a whole, and
+            # if all were at the limit, any delay would make all of them too late.
+            if wait > self.limits.seconds / 2:
                 raise BusyError
             submitted = self.batcher.submit(model, sentences)
         except BusyError:

@@ -67,6 +67,7 @@ class Batcher(Generic[Model, Answer]):
         self._changed = threading.Condition()
         self._closed = False
         self.waiting = 0  # sentences
+        self._running = 0  # sentences
         self._pace = 0.0  # seconds a sentence, of late
         self._thread = threading.Thread(target=self._work, name="translate", daemon=True)
         self._thread.start()
@@ -92,7 +93,7 @@ class Batcher(Generic[Model, Answer]):
     @property
     def seconds_to_wait(self) -> float:
         """How long a request would wait now, if sentences take as long as they did of late."""
-        return self.waiting * self._pace
+        return (self.waiting + self._running) * self._pace
 
     def close(self, seconds: float | None = None) -> bool:
         """Translate the requests that are waiting, then stop; whether that took no longer."""
@@ -104,12 +105,13 @@ class Batcher(Generic[Model, Answer]):
 
     def _work(self) -> None:
         while batch := self._next():
-            size = sum(count for _, count in batch)
+            self._running = size = sum(count for _, count in batch)
             self._watch(size)
             start = time.monotonic()
             self._answer(batch)
             pace = (time.monotonic() - start) / size
             self._pace = (self._pace + pace) / 2 if self._pace else pace
+            self._running = 0
             with self._changed:
                 for request, _ in batch:
                     if request.left and not request.answers.done():

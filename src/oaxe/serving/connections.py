@@ -34,6 +34,8 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Without it the body of an answer waits 40 ms for the client to confirm the head.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.deadline = self.loop.time() + self.limits.seconds
         self._began = False  # to send a head
         if len(self.connections) > self.limits.connections + SPARE:
