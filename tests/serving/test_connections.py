@@ -353,6 +353,12 @@ def test_ctrl_c(finished_run: str) -> None:
     assert any(found[0])
 
 
+def test_signals_are_heard_as_soon_as_the_address_is_told() -> None:
+    stop = mock.Mock(print=lambda text, **how: os.kill(os.getpid(), signal.SIGTERM))
+    with mock.patch("oaxe.serving.server.log_to_stderr"):
+        serve(Service(Models([model_of()])), host="127.0.0.1", port=0, console=stop)
+
+
 def test_a_second_signal_does_not_wait_for_the_model() -> None:
     held, printed = Held(), queue.SimpleQueue[str]()
     held.go.set()  # for warming up
