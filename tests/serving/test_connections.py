@@ -300,6 +300,14 @@ def test_stopping_has_a_deadline(sent: bytes) -> None:
         held.go.set()
 
 
+def test_health_is_of_the_thread_that_translates() -> None:
+    with serving() as endpoint:
+        assert ask(endpoint, "GET", "/health")[0] == 200
+        endpoint.service.batcher.close()
+        assert ask(endpoint, "GET", "/health")[0] == 503
+        assert translate(endpoint, {"q": "a"})[0] == 503
+
+
 def test_stopping_twice_ends_at_once() -> None:
     held = Held()
     with serving(model_of(translate=held)) as endpoint, connect(endpoint.port) as client:

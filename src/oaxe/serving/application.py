@@ -170,6 +170,8 @@ class Service:
         return JSONResponse([model.about for model in self.models.by_name.values()])
 
     async def health(self, request: Request) -> Response:
+        if not self.batcher.is_alive:
+            raise busy("the thread that translates has ended; start the server again")
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:

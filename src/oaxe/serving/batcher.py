@@ -95,6 +95,11 @@ class Batcher(Generic[Model, Answer]):
         """How long a request would wait now, if sentences take as long as they did of late."""
         return (self.waiting + self._running) * self._pace
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread is there that translates."""
+        return self._thread.is_alive()
+
     def close(self, seconds: float | None = None) -> bool:
         """Translate the requests that are waiting, then stop; whether that took no longer."""
         with self._changed:
