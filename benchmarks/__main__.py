@@ -9,6 +9,7 @@ from benchmarks.dag import dag
 from benchmarks.decode import decode
 from benchmarks.losses import losses
 from benchmarks.page import page
+from benchmarks.serve import serve
 from benchmarks.step import step
 from benchmarks.training import training
 from oaxe.commands.app import run
@@ -17,7 +18,16 @@ app = typer.Typer(
     help="Measure speed and memory, all contenders on the same inputs in one run.",
     no_args_is_help=True,
 )
-commands: list[Callable[..., None]] = [losses, assignment, step, dag, decode, training, page]
+commands: list[Callable[..., None]] = [
+    losses,
+    assignment,
+    step,
+    dag,
+    decode,
+    training,
+    serve,
+    page,
+]
 for command in commands:
     app.command()(command)
 

@@ -94,9 +94,18 @@ def test_command_line_without_the_toolkit(missing: tuple[str, ...]) -> None:
     assert result.returncode == 1
 
 
-def test_a_command_without_a_package_of_the_toolkit() -> None:
-    result = run_without(("yaml",), script("train", "multi30k/oaxe"))
-    assert result.stderr == 'error: this command needs: pip install "oaxe[toolkit]"\n'
+@pytest.mark.parametrize(
+    ("missing", "command", "extra"),
+    [
+        ("yaml", ("train", "multi30k/oaxe"), "toolkit"),
+        ("starlette", ("serve", "--model", "none"), "serve"),
+    ],
+)
+def test_a_command_without_a_package_of_its_extra(
+    missing: str, command: tuple[str, ...], extra: str
+) -> None:
+    result = run_without((missing,), script(*command))
+    assert result.stderr == f'error: this command needs: pip install "oaxe[{extra}]"\n'
     assert result.returncode == 1
 
 

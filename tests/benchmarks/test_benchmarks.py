@@ -32,7 +32,7 @@ def run(*arguments: str) -> str:
 
 def test_help_lists_every_benchmark() -> None:
     shown = run("--help")
-    for name in ("losses", "assignment", "step", "dag", "decode", "training"):
+    for name in ("losses", "assignment", "step", "dag", "decode", "training", "serve"):
         assert name in shown
         assert "--json" in run(name, "--help")
 

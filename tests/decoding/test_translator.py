@@ -38,6 +38,19 @@ def test_equals_one_sentence_at_a_time(kind: str, subwords: Subwords) -> None:
     assert ours.translate(SENTENCES[::-1]) == ours.translate(SENTENCES)[::-1]
 
 
+def test_paragraphs(subwords: Subwords) -> None:
+    """Every sentence by itself; blank texts and line breaks stay."""
+    ours = translator(subwords)
+    one, two, three = ours.translate(["a small dog runs!", "Two men", "rain"])
+    assert one
+    texts = ["a small dog runs! Two men\n\n rain", "", "rain"]
+    assert ours.translate_paragraphs(texts) == [f"{one} {two}\n\n {three}", "", three]
+    with pytest.raises(UserError, match="got one string"):
+        ours.translate_paragraphs("rain")
+    with pytest.warns(UserWarning, match=r"line 7 \(\d+\)\. "):
+        ours.translate(["rain", "rain " * 50], first_line=[3, 7])
+
+
 def test_nothing_and_empty_lines(subwords: Subwords) -> None:
     ours = translator(subwords)
     assert ours.translate([]) == []

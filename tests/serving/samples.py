@@ -52,6 +52,7 @@ def serving(*models: Model, **options: Any) -> Iterator[Endpoint]:
         endpoint.stop()
         thread.join(20)
         assert not thread.is_alive()
+        assert endpoint.service.batcher.close(20)
 
 
 def ask(

@@ -1,6 +1,7 @@
 """Batches of requests."""
 
 import threading
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -45,6 +46,38 @@ def test_requests_while_busy_are_one_batch() -> None:
     assert batcher.waiting == 0
 
 
+def test_a_large_request_does_not_keep_others_waiting() -> None:
+    slow = Slow()
+    batcher = Batcher(slow, max_batch=4)
+    first = batcher.submit("a", ["0"])
+    slow.began.wait(20)
+    large = batcher.submit("b", [f"{i}" for i in range(10)])
+    others = [batcher.submit("b", ["x"]), batcher.submit("a", ["y"])]
+    slow.go.set()
+    assert large.result(20) == [f"b{i}" for i in range(10)]
+    assert [first.result(20), *(other.result(20) for other in others)] == [["a0"], ["bx"], ["ay"]]
+    # after a part of the large one, the others; then it fills up batches
+    assert slow.batches == [("a", 1), ("b", 4), ("b", 4), ("a", 1), ("b", 3)]
+    assert batcher.close(20)
+    assert batcher.waiting == 0
+
+
+def test_the_rest_of_a_cancelled_request_is_dropped() -> None:
+    slow = Slow()
+    batcher = Batcher(slow, max_batch=4)
+    large = batcher.submit("", ["0"] * 100)
+    slow.began.wait(20)
+    assert batcher.waiting == 96
+    other = batcher.submit("", ["1"])
+    assert large.cancel()
+    slow.go.set()
+    assert other.result(20) == ["1"]
+    assert batcher.close(20)
+    assert slow.batches == [("", 4), ("", 1)]
+    assert batcher.waiting == 0
+    assert Batcher(slow).submit("", []).result(20) == []
+
+
 def test_a_batch_is_for_one_model_and_the_oldest_request_is_in_it() -> None:
     slow = Slow()
     batcher = Batcher(slow)
@@ -74,11 +107,12 @@ def test_only_the_request_that_fails_fails() -> None:
     batcher.close()
     assert first.result() == ["0"]
     assert slow.batches == [("", 1), ("", 3), ("", 1), ("", 1), ("", 1)]  # not the cancelled one
+    assert batcher.waiting == 0
 
 
 def test_refuses_what_would_wait_too_long() -> None:
     slow = Slow()
-    batcher = Batcher(slow, max_waiting=4)
+    batcher = Batcher(slow, max_batch=9, max_waiting=4)
     batcher.submit("", ["0"] * 9)
     slow.began.wait(20)
     answers = [batcher.submit("", ["1"] * 9)]  # alone it may be larger
@@ -86,7 +120,26 @@ def test_refuses_what_would_wait_too_long() -> None:
         batcher.submit("", ["2"])
     assert not batcher.close(0.05)
     with pytest.raises(BusyError):
-        batcher.submit("", [])
+        batcher.submit("", ["3"])
     slow.go.set()
     assert len(answers[0].result(20)) == 9  # what was accepted is answered
+    assert batcher.close(20)
+
+
+def test_tells_how_long_to_wait() -> None:
+    slow = Slow()
+    batcher = Batcher(slow)
+    assert batcher.seconds_to_wait == 0
+    first = batcher.submit("", ["0"] * 2)
+    slow.began.wait(20)
+    time.sleep(0.1)
+    slow.go.set()
+    first.result(20)
+    slow.go.clear()
+    slow.began.clear()
+    batcher.submit("", ["0"])
+    slow.began.wait(20)
+    batcher.submit("", ["0"] * 100)
+    assert 5 < batcher.seconds_to_wait < 100  # 50 ms each
+    slow.go.set()
     assert batcher.close(20)

@@ -91,6 +91,23 @@ def test_more_than_may_wait_is_told_to_come_back() -> None:
         assert ask(endpoint, "GET", "/ready")[0] == 200
 
 
+def test_refuses_at_once_what_would_not_be_answered_in_time() -> None:
+    held = Held()
+    with serving(model_of(translate=held), limits=Limits(seconds=10)) as endpoint:
+        batcher = endpoint.service.batcher
+        batcher._pace = 5  # seconds a sentence
+        with ThreadPoolExecutor(8) as pool:
+            first = pool.submit(translate, endpoint, {"q": "0"})
+            wait_until(lambda: held.batches)
+            second = pool.submit(translate, endpoint, {"q": ["1"] * 6})
+            wait_until(lambda: batcher.waiting == 6)
+            headers = {"Content-Type": "application/json"}
+            status, answer, _ = ask(endpoint, "POST", "/translate", BODY, headers)
+            assert (status, answer["Retry-After"]) == (503, "10")
+            held.go.set()
+            assert first.result()[0] == second.result()[0] == 200
+
+
 def test_no_request_waits_longer_than_allowed() -> None:
     held = Held()
     with serving(model_of(translate=held), limits=Limits(seconds=0.3)) as endpoint:
@@ -199,6 +216,20 @@ def test_a_connection_serves_several_requests() -> None:
             assert read_all(client).count(b'"cba"') == 2
 
 
+def test_answers_are_sent_at_once() -> None:
+    """Not a packet at a time, each after the client has confirmed the one before: 40 ms."""
+    with serving(access_log=False) as endpoint:
+        connection = HTTPConnection("127.0.0.1", endpoint.port, timeout=20)
+        seconds = []
+        for _ in range(20):
+            start = time.perf_counter()
+            connection.request("GET", "/health")
+            connection.getresponse().read()
+            seconds.append(time.perf_counter() - start)
+        connection.close()
+        assert min(seconds[10:]) < 0.02
+
+
 def test_connections_are_bounded() -> None:
     with serving(limits=Limits(connections=3)) as endpoint:
         idle = [connect(endpoint.port) for _ in range(3)]
@@ -269,6 +300,14 @@ def test_stopping_has_a_deadline(sent: bytes) -> None:
         held.go.set()
 
 
+def test_health_is_of_the_thread_that_translates() -> None:
+    with serving() as endpoint:
+        assert ask(endpoint, "GET", "/health")[0] == 200
+        endpoint.service.batcher.close()
+        assert ask(endpoint, "GET", "/health")[0] == 503
+        assert translate(endpoint, {"q": "a"})[0] == 503
+
+
 def test_stopping_twice_ends_at_once() -> None:
     held = Held()
     with serving(model_of(translate=held)) as endpoint, connect(endpoint.port) as client:
@@ -320,6 +359,40 @@ def test_ctrl_c(finished_run: str) -> None:
     thread.join()
     assert found == [translator.translate(SENTENCES)] * 2
     assert any(found[0])
+
+
+def test_signals_are_heard_as_soon_as_the_address_is_told() -> None:
+    stop = mock.Mock(print=lambda text, **how: os.kill(os.getpid(), signal.SIGTERM))
+    with mock.patch("oaxe.serving.server.log_to_stderr"):
+        serve(Service(Models([model_of()])), host="127.0.0.1", port=0, console=stop)
+
+
+def test_a_second_signal_does_not_wait_for_the_model() -> None:
+    held, printed = Held(), queue.SimpleQueue[str]()
+    held.go.set()  # for warming up
+    console = mock.Mock(print=lambda text, **how: printed.put(text))
+
+    def talk() -> None:
+        port = int(printed.get(timeout=20).split(",")[0].rsplit(":", 1)[1])
+        held.go.clear()
+        with connect(port) as client:
+            client.sendall(REQUEST)
+            wait_until(lambda: len(held.batches) == 2)
+            os.kill(os.getpid(), signal.SIGTERM)
+            wait_until(lambda: service.app.is_stopping)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert read_all(client) == b""
+
+    service = Service(Models([model_of(translate=held)]))
+    thread = threading.Thread(target=talk)
+    thread.start()
+    quiet = mock.patch("oaxe.serving.server.log_to_stderr")
+    with quiet, mock.patch("os._exit") as ended, pytest.raises(SystemExit):
+        serve(service, host="127.0.0.1", port=0, console=console)
+    ended.assert_called_once_with(1)  # at the end of Python, a thread in C++ would abort
+    thread.join()
+    held.go.set()
+    assert service.batcher.close(20)
 
 
 def test_from_the_command_line(finished_run: str) -> None:

@@ -85,6 +85,9 @@ def serve(
     Requests that arrive while a batch is translated form the next batch. There is no encryption:
     put a web server in front on any machine but your own.
     """
+    from oaxe.support.extras import require_extra
+
+    require_extra("serve", "oaxe serve")
     from oaxe.serving.application import Service
     from oaxe.serving.guard import Access, read_keys
     from oaxe.serving.limits import Limits

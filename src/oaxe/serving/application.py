@@ -114,12 +114,17 @@ class Service:
         """Wait for a batch, but no longer than allowed, nor for a client that is gone."""
         if not sentences:
             return []
+        wait = self.batcher.seconds_to_wait
         try:
-            answers: asyncio.Future[Any] = asyncio.wrap_future(
-                self.batcher.submit(model, sentences)
-            )
+            # Rather at once than after all this time. Half: batches are answered as a whole, and
+            # if all were at the limit, any delay would make all of them too late.
+            if wait > self.limits.seconds / 2:
+                raise BusyError
+            submitted = self.batcher.submit(model, sentences)
         except BusyError:
-            raise busy("too much is waiting already; try again later") from None
+            message = "too much is waiting already; try again later"
+            raise busy(message, min(wait, self.limits.seconds)) from None
+        answers = asyncio.wrap_future(submitted)
         # Nothing but the end of the connection can come.
         gone: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
         try:
@@ -136,7 +141,7 @@ class Service:
             raise busy(message)
         finally:
             gone.cancel()
-            answers.cancel()
+            submitted.cancel()
 
     def _check_key(self, request: Request, wanted: Wanted) -> None:
         if not self.access.api_keys:
@@ -165,6 +170,8 @@ class Service:
         return JSONResponse([model.about for model in self.models.by_name.values()])
 
     async def health(self, request: Request) -> Response:
+        if not self.batcher.is_alive:
+            raise busy("the thread that translates has ended; start the server again")
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:

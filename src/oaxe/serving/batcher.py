@@ -1,10 +1,12 @@
 """Batches of the requests that arrive while the model is busy."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, TypeVar
 
 Model = TypeVar("Model")
@@ -15,26 +17,37 @@ class BusyError(Exception):
     """Too many sentences wait already."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Request(Generic[Model, Answer]):
     model: Model
     sentences: Sequence[str]
     answers: "Future[list[Answer]]" = field(default_factory=Future)
+    taken: int = 0  # sentences that are in a batch, or were
+    found: list[Answer] = field(default_factory=list)
 
     @property
-    def size(self) -> int:
-        return max(1, len(self.sentences))
+    def left(self) -> int:
+        return len(self.sentences) - self.taken
+
+    def finish(self, error: Exception | None = None) -> None:
+        if not self.answers.set_running_or_notify_cancel():
+            return
+        if error:
+            self.answers.set_exception(error)
+        else:
+            self.answers.set_result(self.found)
 
 
 class Batcher(Generic[Model, Answer]):
     """One thread translates. The requests for one model that arrived meanwhile are its next batch.
 
-    So no request waits for others, and batches grow with the load.
+    So no request waits for others, and batches grow with the load. Of a request that is larger than
+    a batch, the rest comes after the others that wait; a request that is cancelled is dropped.
 
     Args:
         translate: an answer for each sentence, by one of the models.
         check: raises for sentences that cannot be translated; that request alone fails.
-        max_batch: sentences of a batch, unless a single request has more.
+        max_batch: sentences of a batch.
         max_waiting: sentences that may wait, unless a single request has more.
         watch: is told the number of sentences of each batch.
     """
@@ -54,6 +67,8 @@ class Batcher(Generic[Model, Answer]):
         self._changed = threading.Condition()
         self._closed = False
         self.waiting = 0  # sentences
+        self._running = 0  # sentences
+        self._pace = 0.0  # seconds a sentence, of late
         self._thread = threading.Thread(target=self._work, name="translate", daemon=True)
         self._thread.start()
 
@@ -64,13 +79,26 @@ class Batcher(Generic[Model, Answer]):
             BusyError: try again later.
         """
         request = Request[Model, Answer](model, sentences)
+        if not sentences:
+            request.finish()
+            return request.answers
         with self._changed:
-            if self._closed or (self.waiting and self.waiting + request.size > self._max_waiting):
+            if self._closed or (self.waiting and self.waiting + request.left > self._max_waiting):
                 raise BusyError
             self._requests.append(request)
-            self.waiting += request.size
+            self.waiting += request.left
             self._changed.notify()
         return request.answers
+
+    @property
+    def seconds_to_wait(self) -> float:
+        """How long a request would wait now, if sentences take as long as they did of late."""
+        return (self.waiting + self._running) * self._pace
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread is there that translates."""
+        return self._thread.is_alive()
 
     def close(self, seconds: float | None = None) -> bool:
         """Translate the requests that are waiting, then stop; whether that took no longer."""
@@ -82,50 +110,70 @@ class Batcher(Generic[Model, Answer]):
 
     def _work(self) -> None:
         while batch := self._next():
-            batch = [request for request in batch if self._starts(request)]
-            if batch:
-                self._watch(sum(len(request.sentences) for request in batch))
-                self._answer(batch)
+            self._running = size = sum(count for _, count in batch)
+            self._watch(size)
+            start = time.monotonic()
+            self._answer(batch)
+            pace = (time.monotonic() - start) / size
+            self._pace = (self._pace + pace) / 2 if self._pace else pace
+            self._running = 0
+            with self._changed:
+                for request, _ in batch:
+                    if request.left and not request.answers.done():
+                        self._requests.append(request)
+                    else:
+                        self.waiting -= request.left
 
-    def _next(self) -> list[Request[Model, Answer]]:
-        """The request that waits longest, and others for its model; none at the end."""
-        with self._changed:
-            while not self._requests:
-                if self._closed:
-                    return []
-                self._changed.wait()
-            first = self._requests.popleft()
-            batch, others, size = [first], deque[Request[Model, Answer]](), first.size
-            for request in self._requests:
-                if request.model == first.model and size + request.size <= self._max_batch:
-                    batch.append(request)
-                    size += request.size
-                else:
-                    others.append(request)
-            self._requests = others
-            self.waiting -= size
-            return batch
+    def _next(self) -> list[tuple[Request[Model, Answer], int]]:
+        """Requests for one model, with the sentences to take of each; none at the end."""
+        batch, size = list[tuple[Request[Model, Answer], int]](), 0
+        while not batch:
+            with self._changed:
+                while not self._requests:
+                    if self._closed:
+                        return []
+                    self._changed.wait()
+                waiting, self._requests = self._requests, deque()
+            later = deque[Request[Model, Answer]]()
+            for request in waiting:
+                count = min(request.left, self._max_batch - size)
+                if not count or (batch and request.model != batch[0][0].model):
+                    later.append(request)
+                elif self._starts(request):
+                    batch.append((request, count))
+                    request.taken += count
+                    size += count
+            with self._changed:
+                self._requests.extendleft(reversed(later))
+                self.waiting -= size
+        return batch
 
     def _starts(self, request: Request[Model, Answer]) -> bool:
-        if not request.answers.set_running_or_notify_cancel():
-            return False
+        """Whether it is still wanted and can be translated."""
         try:
-            self._check(request.model, request.sentences)
+            if not request.answers.cancelled():
+                if not request.taken:
+                    self._check(request.model, request.sentences)
+                return True
         except Exception as error:
-            request.answers.set_exception(error)
-            return False
-        return True
+            request.finish(error)
+        with self._changed:
+            self.waiting -= request.left
+        return False
 
-    def _answer(self, batch: list[Request[Model, Answer]]) -> None:
-        sentences = [sentence for request in batch for sentence in request.sentences]
+    def _answer(self, batch: list[tuple[Request[Model, Answer], int]]) -> None:
+        pieces = [r.sentences[len(r.found) : len(r.found) + count] for r, count in batch]
         try:
-            found = iter(self._translate(batch[0].model, sentences))
+            sentences = [sentence for piece in pieces for sentence in piece]
+            found = iter(self._translate(batch[0][0].model, sentences))
         except Exception as error:
             if len(batch) > 1:  # only the request that causes it gets the exception
-                for request in batch:
-                    self._answer([request])
+                for part in batch:
+                    self._answer([part])
             else:
-                batch[0].answers.set_exception(error)
+                batch[0][0].finish(error)
             return
-        for request in batch:
-            request.answers.set_result([next(found) for _ in request.sentences])
+        for request, count in batch:
+            request.found += islice(found, count)
+            if len(request.found) == len(request.sentences):
+                request.finish()

@@ -34,6 +34,8 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Without it the body of an answer waits 40 ms for the client to confirm the head.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.deadline = self.loop.time() + self.limits.seconds
         self._began = False  # to send a head
         if len(self.connections) > self.limits.connections + SPARE:
@@ -94,10 +96,14 @@ class DeadlineServer(Server):
     Args:
         app: the ASGI application.
         on_stop: is called when the server is told to stop, before it closes anything.
+
+    Attributes:
+        on_start: is called when it listens, also to signals.
     """
 
     def __init__(self, app: Any, limits: Limits, on_stop: Callable[[], None]) -> None:
         self._limits, self._on_stop = limits, on_stop
+        self.on_start: Callable[[], None] = lambda: None
         protocol = type("Connection", (Connection,), {"limits": limits})
         config = Config(
             app,
@@ -123,6 +129,10 @@ class DeadlineServer(Server):
 
     def handle_exit(self, sig: int, frame: object) -> None:
         self.stop()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.on_start()
 
     async def on_tick(self, counter: int) -> bool:
         now = asyncio.get_running_loop().time()

@@ -1,10 +1,12 @@
 """Answers that are no translations: always JSON, with the reason."""
 
+import math
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-RETRY_SECONDS = 1
+RETRY_SECONDS = 1  # at least
 
 
 class RefusedError(HTTPException):
@@ -15,8 +17,9 @@ class RefusedError(HTTPException):
         super().__init__(status, message, given)
 
 
-def busy(message: str, status: int = 503) -> RefusedError:
-    return RefusedError(status, message, Retry_After=str(RETRY_SECONDS))
+def busy(message: str, seconds: float = 0) -> RefusedError:
+    """Too much to do: try again in so many seconds."""
+    return RefusedError(503, message, Retry_After=str(max(RETRY_SECONDS, math.ceil(seconds))))
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:

@@ -34,7 +34,7 @@ def describe_api(limits: Limits, *, needs_key: bool) -> dict[str, Any]:
             "/translate": {"post": _translate(limits, needs_key)},
             "/languages": _get("Source languages, each with its targets.", _list(_language())),
             "/models": _get("The models, and how they decode.", _list({"type": "object"})),
-            "/health": _get("The process is alive.", {"type": "object"}),
+            "/health": _get("The process is alive; 503 otherwise.", {"type": "object"}, 503),
             "/ready": _get("Requests are answered now; 503 otherwise.", {"type": "object"}, 503),
             "/metrics": _get("Counters, in Prometheus' text format.", TEXT, kind="text/plain"),
             "/openapi.json": _get("This document.", {"type": "object"}),

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Callable
 
 from rich.console import Console
 
@@ -38,11 +39,15 @@ class Endpoint:
     def n_connections(self) -> int:
         return len(self._server.server_state.connections)
 
-    def run(self) -> int:
-        """Serve until :meth:`stop`, Ctrl-C or SIGTERM; how many requests were not answered."""
+    def run(self, on_start: Callable[[], None] = lambda: None) -> int:
+        """Serve until :meth:`stop`, Ctrl-C or SIGTERM; how many requests were not answered.
+
+        Args:
+            on_start: is called when signals are heard.
+        """
+        self._server.on_start = on_start
         with self.socket:
             self._server.run([self.socket])
-        self.service.batcher.close(0)
         return self._server.unanswered
 
     def stop(self) -> None:
@@ -69,12 +74,15 @@ def serve(service: Service, *, host: str, port: int, console: Console) -> None:
     for model in service.models.by_name.values():
         model.translate(["."])  # warm up before the first request
     endpoint = Endpoint(service, host, port)
-    console.print(f"{endpoint.url}, Ctrl-C stops it", highlight=False)
-    unanswered = endpoint.run()
+    said = f"{endpoint.url}, Ctrl-C stops it"
+    unanswered = endpoint.run(lambda: console.print(said, highlight=False))
     if unanswered:
         requests = "1 request was" if unanswered == 1 else f"{unanswered} requests were"
         print(f"stopped at the deadline; {requests} not answered", file=sys.stderr, flush=True)
-        os._exit(1)  # without waiting for the thread that translates
+    if not service.batcher.close(0.5):  # it translates for clients that are gone
+        os._exit(1 if unanswered else 0)
+    if unanswered:
+        raise SystemExit(1)
 
 
 def log_to_stderr() -> None:

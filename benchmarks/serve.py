@@ -1,0 +1,184 @@
+"""A server under load and under attack, on this machine only, for a bounded time.
+
+Speed: clients that ask again as soon as they have an answer, against the batch translator in the
+same run. Then what must hold: no answer but those that are documented, slow clients cut, memory
+bounded, and an answer for everything that was sent before SIGTERM.
+"""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.clients import (
+    Answer,
+    Client,
+    Tally,
+    ask_and_stop,
+    asking,
+    closed_loop,
+    encoded,
+    fuzz,
+    hold_connections,
+    slow_clients,
+)
+from benchmarks.harness import JsonPath, Report, Seed
+from oaxe.support.errors import UserError
+from oaxe.text.lines import Lines
+from oaxe.training.run import load_translator
+
+MAX_SECONDS = 5.0  # of a request, in these tests
+MAX_CONNECTIONS = 200
+
+
+def serve(
+    model: Annotated[str, typer.Option(help="Folder of a run or of a saved model.")],
+    text: Annotated[Path, typer.Option(help="Sentences to translate, one a line.", dir_okay=False)],
+    clients: Annotated[int, typer.Option(min=1, help="Clients of the closed loop.")] = 64,
+    seconds: Annotated[float, typer.Option(min=1, help="Time of each closed loop.")] = 20,
+    requests: Annotated[int, typer.Option(min=1, help="Requests with wrong values.")] = 2_000,
+    seed: Seed = 0,
+    json: JsonPath = None,
+) -> None:
+    """CPU or GPU: latency and throughput of the server, and what it does under attack."""
+    sentences = [line for line in islice(iter(Lines(text).read, None), 2_000) if line.strip()]
+    if not sentences:
+        raise UserError(f"there is no sentence in {text}")
+    report = Report(json, model=model, sentences=len(sentences), clients=clients, seed=seed)
+    with running(model) as (process, port):
+        speed(report, model, sentences, port, clients, seconds)
+        attack(report, sentences, process, port, requests, seed)
+
+
+@contextmanager
+def running(model: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """`oaxe serve` on a free port."""
+    command = [sys.executable, "-m", "oaxe", "serve", "--model", model, "--port", "0"]
+    command += ["--max-seconds", str(MAX_SECONDS), "--max-connections", str(MAX_CONNECTIONS)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [*command, "--no-access-log"], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise UserError("the server did not start; its message is above")
+        try:
+            yield process, int(line.split(",")[0].rsplit(":", 1)[1])
+        finally:
+            process.kill()
+
+
+def speed(
+    report: Report, model: str, sentences: list[str], port: int, clients: int, seconds: float
+) -> None:
+    """The batch translator before and after the server: the machine may have other work."""
+    translator = load_translator(model, None)
+    translator.translate(sentences[:64])
+
+    def batch_rate() -> float:
+        start = time.perf_counter()
+        translator.translate(sentences)
+        return len(sentences) / (time.perf_counter() - start)
+
+    rates = {"batch translator, before": batch_rate()}
+    columns: dict[str, dict[str, float]] = {"p50, ms": {}, "p99, ms": {}, "503": {}}
+    every = cycle(sentences)
+    loops = {"1 client": (1, 1), f"{clients} clients": (clients, 1)}
+    loops[f"{clients} clients, 16 sentences each"] = clients, 16
+    for name, (count, size) in loops.items():
+
+        def request(size: int = size) -> bytes:
+            return asking(list(islice(every, size)), split=False)
+
+        tally = asyncio.run(closed_loop(port, count, seconds, request))
+        rates[name] = size * len(tally.seconds) / seconds
+        columns["p50, ms"][name] = 1e3 * tally.percentile(50)
+        columns["p99, ms"][name] = 1e3 * tally.percentile(99)
+        columns["503"][name] = tally.statuses[503]
+        complain(name, tally)
+    rates["batch translator, after"] = batch_rate()
+    report.add("speed", {}, {"sentences/s": rates, **columns})
+
+
+def attack(
+    report: Report,
+    sentences: list[str],
+    process: subprocess.Popen[str],
+    port: int,
+    requests: int,
+    seed: int,
+) -> None:
+    """Each kind of client in turn; the server is stopped by the last."""
+    document = json.loads(fetch(port, "/openapi.json"))
+    ordinary = asking(sentences[0])
+    largest = asking(("\ufdfa" * 17 + "! ") * 1_000)  # 18 letters each, once normalised
+    attacks: dict[str, Callable[[], Coroutine[Any, Any, Tally]]] = {
+        "wrong values": lambda: fuzz(port, document, requests, seed),
+        "largest requests": lambda: closed_loop(port, 32, 5, lambda: largest),
+        "largest requests, again": lambda: closed_loop(port, 32, 5, lambda: largest),
+        "slow clients": lambda: slow_clients(port, 50, ordinary, 3 * MAX_SECONDS),
+        "too many connections": lambda: hold_connections(port, MAX_CONNECTIONS + 150),
+    }
+    tallies, memory = dict[str, Tally](), {"before": idle_memory(port, ordinary)}
+    for name, run in attacks.items():
+        tallies[name] = asyncio.run(run())
+        memory[name] = idle_memory(port, ordinary)
+    busy = asking(sentences[:2], split=False)
+
+    def stop() -> None:
+        process.send_signal(signal.SIGTERM)
+
+    tallies["SIGTERM while busy"] = asyncio.run(ask_and_stop(port, 48, busy, stop))
+    start = time.perf_counter()
+    code = process.wait(60)
+    for name, tally in tallies.items():
+        report.console.print(f"{name}: {tally.shown()}", highlight=False)
+    columns: dict[str, dict[str, float]] = {
+        "answers": {name: sum(t.statuses.values()) for name, t in tallies.items()}
+    }
+    columns["wrong"] = {name: len(tally.wrong) for name, tally in tallies.items()}
+    report.add("attacks", {}, {**columns, "MiB afterwards": memory})
+    ended = time.perf_counter() - start
+    report.console.print(f"ended with {code}, {ended:.1f} s after the last answer", highlight=False)
+    for name, tally in tallies.items():
+        complain(name, tally)
+    if code != 0:
+        raise UserError(f"the server ended with {code}; expected 0")
+
+
+def complain(name: str, tally: Tally) -> None:
+    if tally.wrong:
+        raise UserError(f"{name}: {len(tally.wrong)} wrong answers, such as {tally.wrong[0]}")
+
+
+def fetch(port: int, path: str) -> bytes:
+    return asyncio.run(ask_once(port, encoded("GET", path))).body
+
+
+async def ask_once(port: int, request: bytes) -> Answer:
+    client = Client(port)
+    answer = await client.ask(request)
+    client.close()
+    return answer
+
+
+def idle_memory(port: int, request: bytes) -> float:
+    """MiB of the server, once it has time for a request."""
+    for _ in range(60):
+        if asyncio.run(ask_once(port, request)).status == 200:
+            break
+        time.sleep(1)
+    found = re.search(rb"\nprocess_resident_memory_bytes (\S+)", fetch(port, "/metrics"))
+    return float(found[1]) / 2**20 if found else float("nan")
