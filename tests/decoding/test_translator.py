@@ -127,8 +127,10 @@ def test_rejects_options_that_the_system_does_not_have(subwords: Subwords) -> No
     ]
     with pytest.raises(UserError, match=r"; known: beam, length_penalty, max_ratio$"):
         translator(subwords, "transformer").translate(["a dog"], length_candidates=3)
+    with pytest.raises(UserError, match=r"deduplicate is not an option; known: method, bonus, "):
+        translator(subwords, "ctc").translate(["a dog"], deduplicate=False)
     with pytest.raises(UserError, match=r"beam is not an option; there are none here$"):
-        translator(subwords, "ctc").translate(["a dog"], beam=3)
+        translator(subwords, "language_model").decoding_with(beam=3)
     with pytest.raises(UserError, match="length_penalty must be at least 0, got nan"):
         translator(subwords, "transformer").translate(["a dog"], length_penalty=float("nan"))
     with pytest.raises(UserError, match=r"length_penalty must be at most 10, got 1000000000.0"):

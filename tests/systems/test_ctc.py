@@ -80,6 +80,16 @@ def test_a_bonus_prefers_words_to_blanks() -> None:
     assert lengths[0] < lengths[1] < lengths[2]
 
 
+def test_samples_that_are_hardly_random_are_the_likeliest_labels() -> None:
+    model, source = emphasise(micro("ctc", "pre"), BLANK), random_batch(9, 3, 6, 1)
+    how = Decoding("samples", samples=3, temperature=1e-5)  # ties aside
+    found = model.translate(source, how)
+    for ours, (best,) in zip(found, model.translate(source, Decoding()), strict=True):
+        assert [one.tokens for one in ours] == [best.tokens] * 3
+        assert ours[0].log_probability == pytest.approx(best.log_probability, rel=1e-4)
+        assert (ours[0].score, ours[0].length) == (1.0, best.length)
+
+
 def test_padding_and_batch_mates_change_nothing_of_the_beam() -> None:
     model, source = micro("ctc", "pre").double(), random_batch(9, 3, 13, 6, 1)
     how = Decoding("beam", bonus=0.5)
@@ -197,6 +207,8 @@ def test_starts_from_another_ctc_model_as_it_is() -> None:
 def test_decoding_as_text() -> None:
     assert str(Decoding()) == "repeats and blanks removed"
     assert str(Decoding(bonus=0.5)) == "repeats and blanks removed, bonus 0.5"
+    drawn = Decoding("samples", 0.5, samples=8, temperature=0.5)
+    assert str(drawn) == "consensus of 8 samples, temperature 0.5"
     assert str(Decoding("beam", 0.5)) == "beam 20 over all alignments, bonus 0.5"
     assert str(Decoding("beam", 0, 7, 3)) == "beam 7 over all alignments of 3 words a position"
 

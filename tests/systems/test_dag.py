@@ -207,6 +207,19 @@ def test_viterbi_finds_the_best_of_all_paths(penalty: float) -> None:
     assert len(lengths) > 1
 
 
+def test_samples_that_are_hardly_random_take_the_likeliest_links() -> None:
+    model, source = dag(), random_batch(9, 3, 6, 1)
+    how = Decoding("samples", samples=3, temperature=1e-5)  # ties aside
+    found = model.translate(source, how)
+    for ours, (greedy,) in zip(found, model.translate(source, Decoding("greedy")), strict=True):
+        assert len(ours) == 3
+        for one in ours:
+            said = one.tokens
+            assert [word for word, _ in groupby(said)] == greedy.tokens[: len(said)]
+            if len(said) + 1 == greedy.length:  # else it was cut
+                assert one.log_probability == pytest.approx(greedy.log_probability, rel=1e-4)
+
+
 @torch.no_grad()
 def test_the_beam_knows_the_likeliest_words_of_each_vertex() -> None:
     model = dag(vertices=2)
@@ -334,6 +347,7 @@ def test_starts_from_another_graph_as_it_is() -> None:
         (Decoding("lookahead", 0.8), "lookahead, repeats removed"),
         (Decoding("greedy"), "greedy, repeats removed"),
         (Decoding("beam"), "beam 20 over all paths"),
+        (Decoding("samples", samples=8), "consensus of 8 samples, temperature 0.7"),
         (Decoding("beam", 1.0, 9, 3), "beam 9 over all paths of 3 words a vertex"),
         (Decoding("beam", 0.8), "beam 20 over all paths, length penalty 0.8"),
     ],

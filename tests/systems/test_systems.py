@@ -18,7 +18,7 @@ from oaxe.systems import Example, Paper, Progress, System, built_in, find
 from oaxe.text.symbols import PAD
 from tests.models import micro, random_batch
 
-LM = {"lm": "folder", "lm_weight": 0.1}
+LM = {"lm": "folder", "lm_weight": 0.1, "samples": 4, "temperature": 0.5}
 CTC_DECODING = {"method": "beam", "bonus": 0.5, "beam": 7, "top_words": 3, **LM}
 
 # Values that are not defaults, for each field of Options and of Decoding.

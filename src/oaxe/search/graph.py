@@ -1,7 +1,7 @@
 """Paths through a graph of vertices, each of which says words: what decoding a DAG looks for.
 
 After the one pass of the network: the likeliest path and its words, by length (joint Viterbi of
-Shao et al., 2022), or one that goes step by step to the likeliest vertex.
+Shao et al., 2022), one that goes step by step to the likeliest vertex, or several at random.
 """
 
 from typing import NamedTuple
@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from oaxe.search.consensus import drawn_from
 from oaxe.search.one_pass import compact, differs_from_previous
 from oaxe.search.replay import Tensors
 
@@ -50,6 +51,32 @@ def viterbi(graph: Graph, length_penalty: float) -> Tensors:
     total = totals.gather(1, chosen).squeeze(1)
     n_words = chosen.squeeze(1)
     return tokens, n_words, score.squeeze(1), total, n_words + 1
+
+
+def sampled_paths(graph: Graph, temperature: float, generator: torch.Generator) -> Tensors:
+    """Paths that are drawn at random, as many as the graph has words of a vertex.
+
+    The words are drawn already: those of the first path, of the second, and so on. Where a path is
+    longer than the limit it is cut.
+    """
+    words, log_probs, links, last, limit, steps = graph
+    batch, n_vertices, n = words.shape
+    vertex = torch.zeros(batch, n, dtype=torch.int64, device=words.device)
+    total = log_probs.new_zeros(batch, n)
+    tokens = []
+    for _ in range(steps):
+        rows = links.gather(1, vertex.unsqueeze(2).expand(-1, -1, n_vertices))  # (batch, n, ...)
+        after = drawn_from(rows, temperature, generator)
+        arrived = vertex == last
+        after = torch.where(arrived, vertex, after)
+        said = log_probs.gather(1, after.unsqueeze(1)).squeeze(1)
+        link = rows.gather(2, after.unsqueeze(2)).squeeze(2)
+        total = total + torch.where(arrived, 0.0, link + said * (after != last))
+        tokens.append(torch.where(after == last, 0, words.gather(1, after.unsqueeze(1)).squeeze(1)))
+        vertex = after
+    found = torch.stack(tokens, 2)  # (batch, n, steps): 0 behind the end
+    n_words = torch.minimum((found != 0).sum(2), limit - 1).flatten()
+    return found.flatten(0, 1), n_words, total.flatten(), total.flatten(), n_words + 1
 
 
 def step_by_step(graph: Graph, weight: float, length_penalty: float) -> Tensors:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from oaxe.search.graph import Graph
 from oaxe.search.ngrams import Fluency
-from oaxe.search.one_pass import differs_from_previous
+from oaxe.search.one_pass import numbered
 from oaxe.search.replay import Tensors
 
 NO_LM = Fluency()
@@ -65,18 +65,6 @@ def prefix_beam(
     assert finished is not None  # there is one step at least
     score, total, length, said = (part.flatten(0, 1) for part in finished)
     return said, length - 1, score, total, length
-
-
-def numbered(words: Tensor) -> tuple[Tensor, Tensor]:
-    """The different ones of each row, each at its number; and the number of each.
-
-    Example:
-        >>> numbered(torch.tensor([[9, 7, 9]]))
-        (tensor([[7, 9, 0]]), tensor([[1, 0, 1]]))
-    """
-    in_order, order = words.sort(1)
-    rank = differs_from_previous(in_order).cumsum(1) - 1
-    return torch.zeros_like(words).scatter(1, rank, in_order), rank.gather(1, order.argsort(1))
 
 
 def _begin(graph: Graph, fluency: Fluency) -> Beam:

@@ -316,6 +316,29 @@ def slices_of_logits(
         yield transformer.logits(part).float().index_fill_(1, never, float("-inf"))
 
 
+def sampled_words(
+    transformer: Transformer,
+    hidden: Tensor,
+    n: int,
+    *,
+    may_be_blank: bool,
+    temperature: float,
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor]:
+    """Of each position n words that are drawn, ``(rows, length, n)``, and their log-probabilities.
+
+    The temperature changes how they are drawn, not what their probabilities are.
+    """
+    words, log_probs = [], []
+    for logits in slices_of_logits(transformer, hidden.flatten(0, 1), may_be_blank):
+        probs = (logits / temperature).softmax(1)
+        drawn = torch.multinomial(probs, n, replacement=True, generator=generator)
+        words.append(drawn)
+        log_probs.append(logits.log_softmax(1).gather(1, drawn))
+    shape = *hidden.shape[:2], n
+    return torch.cat(words).view(shape), torch.cat(log_probs).view(shape)
+
+
 def least_likely(log_probs: Tensor, mask: Tensor, number: Tensor) -> Tensor:
     """``(rows, length)`` bool: the ``number (rows,)`` real positions of lowest log-probability."""
     order = log_probs.masked_fill(~mask, 1.0).argsort(dim=1, stable=True)  # padding last
@@ -326,6 +349,18 @@ def differs_from_previous(tokens: Tensor) -> Tensor:
     """``(rows, length)`` bool: False for a token that repeats the one before it."""
     first = torch.ones_like(tokens[:, :1], dtype=torch.bool)
     return torch.cat([first, tokens[:, 1:] != tokens[:, :-1]], dim=1)
+
+
+def numbered(words: Tensor) -> tuple[Tensor, Tensor]:
+    """The different ones of each row, each at its number; and the number of each.
+
+    Example:
+        >>> numbered(torch.tensor([[9, 7, 9]]))
+        (tensor([[7, 9, 0]]), tensor([[1, 0, 1]]))
+    """
+    in_order, order = words.sort(1)
+    rank = differs_from_previous(in_order).cumsum(1) - 1
+    return torch.zeros_like(words).scatter(1, rank, in_order), rank.gather(1, order.argsort(1))
 
 
 def compact(tokens: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,8 @@
 
 As Libovický and Helcl (2018): the decoder reads every source token several times, so that no length
 has to be predicted. Decoding takes the likeliest label of each position, collapses repeats and
-removes blanks. Or, by beam search, it looks for the text that is likeliest over all alignments.
+removes blanks. Or, by beam search, it looks for the text that is likeliest over all alignments; or,
+of labels that it draws at random, for the text that is most like the others.
 
 A trained model can be fine-tuned for the n-grams that it has in common with the target (NMLA, Shao
 et al., 2022), see :mod:`oaxe.losses.ngrams`, or for its words in any order (CoCO), see
@@ -23,6 +24,7 @@ from oaxe.model.masking import IGNORED, causal_inputs, upsampled
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.model.weak_decoder import WeakDecoder
+from oaxe.search.consensus import TEMPERATURES, generator_of, ranked
 from oaxe.search.ctc_beam import Positions, ctc_prefix_beam
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel, language_model, lm, lm_weight
@@ -32,6 +34,7 @@ from oaxe.search.one_pass import (
     hypotheses,
     likeliest,
     likeliest_words,
+    sampled_words,
 )
 from oaxe.search.replay import Call, Tensors, compute, padded_source
 from oaxe.support.config import Choice, choice, option
@@ -50,10 +53,16 @@ BONUSES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # worth trying
 
 
 @dataclass(frozen=True)
-class Options:
+class Upsampling:
+    """Of all systems that are built on this one."""
+
     upsample: int = option(
         2, "positions of the decoder for each source subword", at_least=1, at_most=100
     )
+
+
+@dataclass(frozen=True)
+class Options(Upsampling):
     objective: Choice = choice(CTC_OBJECTIVES, "likelihood", "what is learned")
     weak_decoder: float = option(
         0.0, "weight of the loss of an autoregressive layer that only training has; 0: none"
@@ -65,21 +74,24 @@ class Options:
 
 @dataclass(frozen=True)
 class Decoding:
-    method: Literal["greedy", "beam"] = option(
-        "greedy", "the likeliest label of each position; beam: the text of all its alignments"
+    method: Literal["greedy", "beam", "samples"] = option(
+        "greedy", "the likeliest label of each position, or text (beam), or that of samples"
     )
     bonus: float = option(0.0, "log-probability added to words, over blanks: longer translations")
     beam: int = option(20, "prefixes that method beam follows", at_least=1)
     top_words: int = option(10, "words of a position that method beam looks at", at_least=1)
     lm: str | None = lm()
     lm_weight: float = lm_weight()
+    samples: int = option(32, "translations that method samples draws", at_least=1)
+    temperature: float = option(0.7, "how random they are", at_least=0.01, at_most=2)
 
     def __str__(self) -> str:
         words = f" of {self.top_words} words a position" * (self.top_words != 10)
         fluency = f", n-grams by {self.lm_weight:g}" * (self.lm is not None)
         beam = f"beam {self.beam} over all alignments{words}{fluency}"
-        how = beam if self.method == "beam" else "repeats and blanks removed"
-        return how + f", bonus {self.bonus:g}" * (self.bonus != 0)
+        drawn = f"consensus of {self.samples} samples, temperature {self.temperature:g}"
+        how = {"greedy": "repeats and blanks removed", "beam": beam, "samples": drawn}[self.method]
+        return how + f", bonus {self.bonus:g}" * (self.bonus != 0 and self.method != "samples")
 
 
 class Model(System):
@@ -87,11 +99,12 @@ class Model(System):
     chooses_decoding = True
     training_parts = ("weak",)
 
-    def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
+    def __init__(self, architecture: Mapping[str, Any], options: Upsampling) -> None:
         super().__init__(architecture, options)
         positions = options.upsample * (architecture["max_length"] + 1)
         self.transformer = Transformer(**architecture, causal=False, target_positions=positions)
-        self.weak = WeakDecoder(**architecture) if options.weak_decoder else None
+        has_weak = isinstance(options, Options) and options.weak_decoder
+        self.weak = WeakDecoder(**architecture) if has_weak else None
 
     def example(self, source: Tensor, target: Tensor) -> Example:
         inputs = upsampled(source, self.options.upsample)
@@ -153,6 +166,8 @@ class Model(System):
     def translate(
         self, source: Tensor, decoding: Decoding, call: Call = compute
     ) -> list[list[Hypothesis]]:
+        if decoding.method == "samples":
+            call = compute  # random numbers are drawn anew for each sentence
         recorded = call is not compute
         if recorded:
             source = padded_source(source, self.max_length)
@@ -162,6 +177,8 @@ class Model(System):
         return hypotheses(*found, batch=len(source))
 
     def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
+        if decoding.method == "samples":
+            return {"temperature": TEMPERATURES}
         asks = decoding.method == "beam" and decoding.lm is not None
         return {"bonus": BONUSES} | ({"lm_weight": WEIGHTS} if asks else {})
 
@@ -243,6 +260,8 @@ def search(
         positions = Positions(*found, mask)
         fluency = Fluency(lm, decoding.lm_weight)
         return ctc_prefix_beam(positions, beam=decoding.beam, bonus=decoding.bonus, fluency=fluency)
+    if decoding.method == "samples":
+        return samples(model, hidden, mask, decoding)
     labels, log_probs = likeliest(
         model.transformer,
         hidden,
@@ -252,6 +271,21 @@ def search(
         everywhere=everywhere,
     )
     return collapsed(labels, log_probs, mask)
+
+
+def samples(model: Model, hidden: Tensor, mask: Tensor, decoding: Decoding) -> Tensors:
+    """Labels that are drawn for all positions; ranked by how alike they are, collapsed."""
+    found = sampled_words(
+        model.transformer,
+        hidden,
+        decoding.samples,
+        may_be_blank=True,
+        temperature=decoding.temperature,
+        generator=generator_of(hidden.device),
+    )
+    labels, log_probs = (x.transpose(1, 2).flatten(0, 1) for x in found)  # (batch * n, positions)
+    each = mask.repeat_interleave(decoding.samples, 0)
+    return ranked(collapsed(labels, log_probs * each, each), len(mask))
 
 
 def collapsed(tokens: Tensor, log_probs: Tensor, mask: Tensor) -> Tensors:

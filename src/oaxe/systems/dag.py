@@ -14,7 +14,8 @@ for the n-grams that it has in common with the target (FA-DAT, Shao et al., 2023
 After the one pass of the network, decoding looks for a path: step by step to the likeliest vertex
 (greedy), to that of the likeliest vertex and word (lookahead), or the best of all paths and their
 words, by length (joint Viterbi of Shao et al., 2022). Or, by beam search, it looks for the text
-that all paths together say with the highest probability.
+that all paths together say with the highest probability; or, of paths that it draws at random, for
+the one that is most like the others.
 """
 
 import math
@@ -34,11 +35,12 @@ from oaxe.model.masking import IGNORED, causal_inputs, drawn
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.model.weak_decoder import WeakDecoder
-from oaxe.search.graph import Graph, step_by_step, viterbi
+from oaxe.search.consensus import TEMPERATURES, generator_of, ranked
+from oaxe.search.graph import Graph, sampled_paths, step_by_step, viterbi
 from oaxe.search.graph_beam import prefix_beam
 from oaxe.search.hypothesis import Hypothesis, length_penalty
 from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel, language_model, lm, lm_weight
-from oaxe.search.one_pass import hypotheses, likeliest, likeliest_words
+from oaxe.search.one_pass import hypotheses, likeliest, likeliest_words, sampled_words
 from oaxe.search.replay import Call, Tensors, compute, padded_source
 from oaxe.support.config import Choice, choice, option
 from oaxe.systems import Example, Paper, Progress, System
@@ -57,7 +59,7 @@ PAPER = Paper(
 LENGTH_PENALTIES = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0)  # worth trying
 MOST_RATIO = 2  # words of a translation, with EOS, for each token of its source
 
-Method = Literal["viterbi", "beam", "lookahead", "greedy"]
+Method = Literal["viterbi", "beam", "samples", "lookahead", "greedy"]
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,15 @@ class Options:
 @dataclass(frozen=True)
 class Decoding:
     method: Method = option(
-        "viterbi", "the best path; beam: the best text; or step by step to the likeliest vertex"
+        "viterbi", "the best path, or text (beam), or that of samples; or step by step"
     )
     length_penalty: float = length_penalty()
     beam: int = option(20, "prefixes that method beam follows", at_least=1)
     top_words: int = option(5, "words of a vertex that method beam looks at", at_least=1)
     lm: str | None = lm()
     lm_weight: float = lm_weight()
+    samples: int = option(32, "translations that method samples draws", at_least=1)
+    temperature: float = option(0.7, "how random they are", at_least=0.01, at_most=2)
 
     def __str__(self) -> str:
         penalty = f", length penalty {self.length_penalty:g}" * (self.length_penalty != 1)
@@ -95,6 +99,7 @@ class Decoding:
         return {
             "beam": f"beam {self.beam} over all paths{words}{penalty}{fluency}",
             "viterbi": f"joint Viterbi{penalty}",
+            "samples": f"consensus of {self.samples} samples, temperature {self.temperature:g}",
             "lookahead": "lookahead, repeats removed",
             "greedy": "greedy, repeats removed",
         }[self.method]
@@ -233,6 +238,8 @@ class Model(System):
     def translate(
         self, source: Tensor, decoding: Decoding, call: Call = compute
     ) -> list[list[Hypothesis]]:
+        if decoding.method == "samples":
+            call = compute  # random numbers are drawn anew for each sentence
         recorded = call is not compute
         if recorded:
             source = padded_source(source, self.max_length)
@@ -247,6 +254,8 @@ class Model(System):
         return vertices
 
     def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
+        if decoding.method == "samples":
+            return {"temperature": TEMPERATURES}
         if decoding.method not in ("viterbi", "beam"):
             return {}
         asks = decoding.method == "beam" and decoding.lm is not None
@@ -287,9 +296,8 @@ def shown(inputs: Tensor, path: Tensor, target: Tensor, revealed: Tensor) -> Ten
 
 def graph_of(model: Model, source: Tensor, *, n_words: int, everywhere: bool) -> Graph:
     """``n_words`` are known of each vertex. Everywhere: see :func:`likeliest`."""
-    inputs = graph_inputs(source, model.options.vertices)
-    mask, says = inputs != PAD, inputs == MASK
-    hidden = model.transformer.decode(inputs, mask, model.transformer.encode(source))
+    hidden, inputs = decoded(model, source)
+    says = inputs == MASK
     if n_words == 1:
         found = likeliest(
             model.transformer, hidden, says, may_be_blank=False, everywhere=everywhere
@@ -299,8 +307,21 @@ def graph_of(model: Model, source: Tensor, *, n_words: int, everywhere: bool) ->
         words, log_probs, _ = likeliest_words(
             model.transformer, hidden, says, n_words, may_be_blank=False
         )
+    return with_links(model, source, hidden, inputs != PAD, words, log_probs)
+
+
+def decoded(model: Model, source: Tensor) -> tuple[Tensor, Tensor]:
+    """The last hidden states of all vertices, and their inputs."""
+    inputs = graph_inputs(source, model.options.vertices)
+    encoded = model.transformer.encode(source)
+    return model.transformer.decode(inputs, inputs != PAD, encoded), inputs
+
+
+def with_links(
+    model: Model, source: Tensor, hidden: Tensor, mask: Tensor, words: Tensor, log_probs: Tensor
+) -> Graph:
     limit = MOST_RATIO * (source != PAD).sum(1, keepdim=True)
-    steps = min(MOST_RATIO * source.shape[1], inputs.shape[1] - 1)
+    steps = min(MOST_RATIO * source.shape[1], mask.shape[1] - 1)
     last = mask.sum(1, keepdim=True) - 1
     return Graph(words, log_probs, model.links(hidden, mask), last, limit, steps)
 
@@ -314,6 +335,8 @@ def search(
     everywhere: bool,
 ) -> Tensors:
     """See :func:`hypotheses`."""
+    if decoding.method == "samples":
+        return samples(model, source, decoding)
     n_words = decoding.top_words if decoding.method == "beam" else 1
     graph = graph_of(model, source, n_words=n_words, everywhere=everywhere)
     penalty = decoding.length_penalty
@@ -323,3 +346,18 @@ def search(
     if decoding.method == "viterbi":
         return viterbi(graph, penalty)
     return step_by_step(graph, float(decoding.method == "lookahead"), penalty)
+
+
+def samples(model: Model, source: Tensor, decoding: Decoding) -> Tensors:
+    """Paths that are drawn, each with words that are drawn; ranked by how alike they are."""
+    (hidden, inputs), generator = decoded(model, source), generator_of(source.device)
+    words, log_probs = sampled_words(
+        model.transformer,
+        hidden,
+        decoding.samples,
+        may_be_blank=False,
+        temperature=decoding.temperature,
+        generator=generator,
+    )
+    graph = with_links(model, source, hidden, inputs != PAD, words, log_probs)
+    return ranked(sampled_paths(graph, decoding.temperature, generator), len(source))

@@ -37,7 +37,7 @@ PAPER = Paper(
 
 
 @dataclass(frozen=True)
-class Options(ctc.Options):
+class Options(ctc.Upsampling):
     mixed: float = option(
         0.3, "predicted labels that are replaced by those of the target, while training", at_most=1
     )

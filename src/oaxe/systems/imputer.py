@@ -35,7 +35,7 @@ PAPER = Paper(
 
 
 @dataclass(frozen=True)
-class Options(ctc.Options):
+class Options(ctc.Upsampling):
     shown: float = option(
         1.0, "most of an alignment that is shown; each sentence has a share from 0 to it", at_most=1
     )
