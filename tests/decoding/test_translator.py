@@ -109,7 +109,7 @@ def test_rejects_options_that_the_system_does_not_have(subwords: Subwords) -> No
         "decoding with cmlm: 4 problems",
         "  refine_step is not an option; did you mean refine_steps?",
         "  beam is not an option; known: "
-        "length_candidates, deduplicate, refine_steps, length_penalty",
+        "length_candidates, deduplicate, length_penalty, length_share, refine_steps",
         "  length_candidates must be at least 1, got 0",
         "  deduplicate must be true/false, got 1",
     ]

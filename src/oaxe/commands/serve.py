@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from oaxe.commands.models import load
 from oaxe.commands.options import Decoding, ModelName, with_decoding
 
 
@@ -25,10 +26,9 @@ def serve(
     """
     from oaxe.serving.server import serve
     from oaxe.support.console import new_console
-    from oaxe.training.run import load_translator
 
     serve(
-        load_translator(model, decoding.device, decoding.systems or ()),
+        load(model, decoding),
         name=model,
         host=host,
         port=port,

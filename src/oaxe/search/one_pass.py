@@ -12,7 +12,7 @@ from torch import Tensor
 
 from oaxe.losses.arguments import kept_first, leading
 from oaxe.losses.rows import rows_of
-from oaxe.model.length import LengthPredictor, likely_lengths
+from oaxe.model.length import LengthPredictor, likely_enough, likely_lengths
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis, forbidden
 from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
@@ -34,6 +34,7 @@ def translate_lengths(
     source: Tensor,
     *,
     length_candidates: int = 5,
+    length_share: float = 0.0,
     deduplicate: bool = True,
     refine_steps: int = 1,
     remove_blanks: bool = False,
@@ -49,6 +50,7 @@ def translate_lengths(
         model: in evaluation mode.
         source: ``(batch, source_len)``, EOS included, PAD on the right.
         length_candidates: how many of the most likely lengths to decode.
+        length_share: leave out those of less than this share of the likeliest one's probability.
         deduplicate: collapse consecutive equal tokens.
         refine_steps: passes of the decoder. From the second on, the least likely of its own tokens
             are masked again and predicted anew (mask-predict).
@@ -60,33 +62,44 @@ def translate_lengths(
     recorded = call is not compute
     if recorded:
         source = padded_source(source, model.transformer.max_length)
-    hidden, seen, likely = call(read, model, source, candidates=length_candidates)
-    lengths = likely if lengths is None else lengths
-    longest = int(lengths.max())  # device sync
-    if recorded:
-        longest = rounded(longest, model.transformer.target_positions.num_embeddings)
-    mask = leading(lengths.flatten(), longest)
-    inputs = torch.where(mask, MASK, PAD)  # (batch * candidates, target_len)
-    rows = call(
+    hidden, seen, likely, counts = call(
+        read, model, source, candidates=length_candidates, share=length_share
+    )
+    write_some = partial(
+        call,
         write,
         model,
-        inputs,
-        mask,
-        hidden,
-        seen,
         deduplicate=deduplicate,
         refine_steps=refine_steps,
         remove_blanks=remove_blanks,
         length_penalty=length_penalty,
         everywhere=recorded,
     )
-    return hypotheses(*rows, batch=len(source))
+
+    def decode(lengths: Tensor, hidden: Tensor, seen: Tensor) -> list[list[Hypothesis]]:
+        longest = int(lengths.max())  # device sync
+        if recorded:
+            longest = rounded(longest, model.transformer.target_positions.num_embeddings)
+        mask = leading(lengths.flatten(), longest)
+        inputs = torch.where(mask, MASK, PAD)  # (batch * candidates, target_len)
+        return hypotheses(*write_some(inputs, mask, hidden, seen), batch=len(lengths))
+
+    if lengths is not None or not length_share:
+        return decode(likely if lengths is None else lengths, hidden, seen)
+    found: list[list[Hypothesis]] = [[] for _ in source]
+    for count in sorted(set(counts.tolist())):  # those with equally many candidates are a batch
+        some = (counts == count).nonzero().squeeze(1)
+        rows = decode(likely[some, :count], hidden[some], seen[some])
+        for i, row in zip(some.tolist(), rows, strict=True):
+            found[i] = row
+    return found
 
 
-def read(model: HasLength, source: Tensor, *, candidates: int) -> Tensors:
-    """Hidden states and mask of the source, and the likely lengths of the target."""
+def read(model: HasLength, source: Tensor, *, candidates: int, share: float) -> Tensors:
+    """Hidden states and mask of the source, the likely lengths of the target, and how many."""
     encoded, logits = model.length.encode(model.transformer, source)
-    return encoded.hidden, encoded.mask, likely_lengths(logits, encoded.mask, candidates)
+    lengths = likely_lengths(logits, encoded.mask, candidates)
+    return encoded.hidden, encoded.mask, lengths, likely_enough(logits, lengths, share)
 
 
 def write(

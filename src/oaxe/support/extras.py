@@ -20,6 +20,7 @@ EXTRAS = {
         "yaml",
     ),
     "plot": ("matplotlib",),
+    "cpu": ("onnx", "onnxruntime"),
 }
 
 

@@ -17,8 +17,9 @@ from oaxe.model.length import LengthPredictor, with_length_in_front
 from oaxe.model.masking import Masking, decoder_inputs
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Transformer
-from oaxe.search.hypothesis import Hypothesis, length_penalty
+from oaxe.search.hypothesis import Hypothesis
 from oaxe.search.one_pass import translate_lengths
+from oaxe.search.options import MaskPredictDecoding
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import Choice, choice, option
 from oaxe.support.errors import UserError
@@ -63,19 +64,7 @@ class Options:
         return self.annealing
 
 
-@dataclass(frozen=True)
-class Decoding:
-    length_candidates: int = option(5, "lengths tried for each sentence; 1 is fastest", at_least=1)
-    deduplicate: bool = option(True, "collapse equal neighbours")
-    refine_steps: int = option(1, "passes of the decoder; above 1 is mask-predict", at_least=1)
-    length_penalty: float = length_penalty()
-
-    def __str__(self) -> str:
-        lengths = f"{self.length_candidates} length" + "s" * (self.length_candidates > 1)
-        repeats = "repeats removed" if self.deduplicate else "repeats kept"
-        passes = f", {self.refine_steps} passes" * (self.refine_steps > 1)
-        penalty = f", length penalty {self.length_penalty:g}" * (self.length_penalty != 1)
-        return f"{lengths}, {repeats}{passes}{penalty}"
+Decoding = MaskPredictDecoding
 
 
 class Model(System):
@@ -154,6 +143,7 @@ class Model(System):
             self,
             source,
             length_candidates=decoding.length_candidates,
+            length_share=decoding.length_share,
             deduplicate=decoding.deduplicate,
             refine_steps=decoding.refine_steps,
             remove_blanks=self.criterion.has_blanks,

@@ -66,6 +66,11 @@ def start_from(
             f"train.init_from {path} was trained with other subwords than {data}; prepare the data "
             f"with --subwords {their_subwords}"
         )
+    if not isinstance(found, System):
+        raise UserError(
+            f"train.init_from {path} was exported for a CPU, and cannot be trained; give the model "
+            "that it was made from"
+        )
     start = take_over(system, found)
     if start.share < LEAST:
         raise UserError(
