@@ -83,11 +83,11 @@ class Engine:
         self.crc32 = "-".join(f"{config['crc32'][name]:08x}" for name in FILES)
         self.threads = threads or available_threads()
         self.tables = load_file(folder / TABLES)
-        self.output = (
-            Int8Output(self.tables["tokens"], self.tables["scale"])
-            if "scale" in self.tables
-            else FloatOutput(self.tables["tokens"])
-        )
+        tokens = self.tables["tokens"]
+        self.output: FloatOutput | Int8Output = FloatOutput(tokens)
+        if "scale" in self.tables:
+            scale, sums = self.tables["scale"], self.tables["sums"]
+            self.output = Int8Output(tokens, scale, sums, self.threads)
         self.vocab_size = self.output.vocab_size
         self._encoder, self._decoder = (
             session(folder / name, self.threads) for name in (ENCODER, DECODER)

@@ -46,6 +46,11 @@ def export(
             f"{', '.join(DECODINGS)} can"
         )
     decoding = to_mapping(build(DECODINGS[name], config["decoding"], f"export of {name}"))
+    if int8 and config["architecture"]["dim"] % output.NUMBERS:
+        raise UserError(
+            f"in int8 the dimension must be a multiple of {output.NUMBERS}, got "
+            f"{config['architecture']['dim']}; export in float32"
+        )
     if folder.is_dir() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty; give a new folder")
     weights = {name: weight.astype(np.float32) for name, weight in weights.items()}
@@ -79,6 +84,7 @@ def tables(weights: Weights, int8: bool) -> dict[str, NDArray[Any]]:
     if int8:
         rounded, found["scale"] = quantised(tokens, output.LARGEST)
         found["tokens"] = output.pack(rounded)
+        found["sums"] = rounded.sum(1, dtype=np.int32)
     else:
         found["tokens"] = tokens
     if "links.gate.weight" in weights:
