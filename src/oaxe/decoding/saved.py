@@ -142,13 +142,15 @@ def _load_system(path: Path, config: Mapping[str, Any], systems: Collection[str]
     import torch
     from safetensors.torch import load_file
 
+    from oaxe.model.undrawn import without_drawing
     from oaxe.systems import build as new_system
     from oaxe.systems import find
 
     name, where = str(config["system"]), str(path.parent / CONFIG)
     options = build(find(name, systems).Options, config["options"], where)
     try:
-        with torch.device("meta"):  # neither memory nor random numbers for weights read next
+        # Neither memory nor random numbers for weights read next.
+        with torch.device("meta"), without_drawing():
             system = new_system(name, config["architecture"], options)
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f'"architecture" in {where} is none: {error}') from None
