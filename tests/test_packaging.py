@@ -32,7 +32,7 @@ def test_the_loss_library_needs_torch_numpy_and_scipy_only() -> None:
 
 def test_extras_are_those_of_the_messages() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    assert set(extras) == {"toolkit", "plot", "cpu", "serve", "dev"}
+    assert set(extras) == {"toolkit", "plot", "cpu", "ctranslate2", "serve", "dev"}
     for extra, modules in EXTRAS.items():
         expected = sorted((DISTRIBUTIONS.get(name, name) for name in modules), key=str.lower)
         assert [distribution(name) for name in extras[extra]] == expected

@@ -15,11 +15,13 @@ from oaxe.decoding.exported import export
 from oaxe.decoding.saved import is_exported
 from oaxe.decoding.translator import Translation, Translator
 from oaxe.engine.engine import DECODINGS, FILES, Engine, available_threads
+from oaxe.engine.export import export as write_folder
 from oaxe.support.errors import UserError
 from oaxe.systems import find
 from oaxe.text.subwords import Subwords
 from tests.decoding.samples import SENTENCES
 from tests.models import emphasise, micro
+from tests.systems.digits import digit_strings, learn
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "cmlm": ("cmlm", {}, {}),
@@ -117,6 +119,27 @@ def test_int8_agrees(case: str, subwords: Subwords, tmp_path: Path) -> None:
     expected = ours.system.transformer.encode(torch.from_numpy(source)).hidden.detach().numpy()
     error = np.abs(hidden - expected).max() / np.abs(expected).max()
     assert 0 < error < 0.05
+
+
+def test_int8_has_the_words_of_float32_in_a_trained_model(
+    subwords: Subwords, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = learn("cmlm", steps=120, inputs="unobserved", label_smoothing=0.0)
+    weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
+    config = {**model.description(), "decoding": {"length_candidates": 1, "deduplicate": False}}
+    write_folder(tmp_path, weights, config, subwords.model, int8=True)
+    engine = Engine(tmp_path, json.loads((tmp_path / "config.json").read_text()), threads=1)
+    source, _, _ = digit_strings(300)
+    rows = [row[row != 0].tolist() for row in source]
+    how = engine.decoding_type(length_candidates=1, deduplicate=False)
+    found = [hypotheses[0].tokens for hypotheses in engine.translate(rows, how)]
+    expected = [hypotheses[0].tokens for hypotheses in model.translate(source, how)]
+    same = [
+        a == b for f, e in zip(found, expected, strict=True) for a, b in zip(f, e, strict=False)
+    ]
+    assert np.mean([len(f) == len(e) for f, e in zip(found, expected, strict=True)]) >= 0.97
+    assert np.mean(same) >= 0.97
 
 
 def test_needs_neither_torch_nor_onnx(subwords: Subwords, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """``oaxe export``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,22 +20,21 @@ def export(
             help="Weights in 8 bits: a quarter of the size, and faster. Default: float32.",
         ),
     ] = False,
+    format: Annotated[
+        Literal["onnx", "ctranslate2"],
+        typer.Option(help="Format: onnx for one-pass models, ctranslate2 for autoregressive ones."),
+    ] = "onnx",
     systems: Systems = None,
 ) -> None:
-    """Write a one-pass model for a CPU: ONNX files that translate without PyTorch.
+    """Write a model for a CPU, which translates without PyTorch.
 
-    Give the folder to `oaxe translate`, `serve` or `evaluate` as --model.
+    Give the folder of a one-pass model to `oaxe translate`, `serve` or `evaluate` as --model.
     """
-    from oaxe.support.console import new_console
-    from oaxe.support.extras import require_extra
-
-    require_extra("cpu", "oaxe export")
     from oaxe.decoding.exported import export
+    from oaxe.support.console import new_console
     from oaxe.training.run import load_translator
 
-    export(load_translator(model, "cpu", systems or ()), folder, int8=int8)
-    size = sum(path.stat().st_size for path in folder.iterdir())
-    new_console().print(
-        f"{folder}: {size / 2**20:.1f} MiB; use it with: oaxe translate --model {folder}",
-        highlight=False,
-    )
+    export(load_translator(model, "cpu", systems or ()), folder, int8=int8, format=format)
+    size = sum(path.stat().st_size for path in folder.iterdir()) / 2**20
+    use = f"; use it with: oaxe translate --model {folder}" * (format == "onnx")
+    new_console().print(f"{folder}: {size:.1f} MiB{use}", highlight=False)

@@ -21,6 +21,7 @@ EXTRAS = {
     ),
     "plot": ("matplotlib",),
     "cpu": ("onnx", "onnxruntime"),
+    "ctranslate2": ("ctranslate2",),
 }
 
 
