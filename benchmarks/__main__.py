@@ -5,6 +5,7 @@ from collections.abc import Callable
 import typer
 
 from benchmarks.assignment import assignment
+from benchmarks.cpu import cpu
 from benchmarks.decode import decode
 from benchmarks.losses import losses
 from benchmarks.page import page
@@ -16,7 +17,7 @@ app = typer.Typer(
     help="Measure speed and memory, all contenders on the same inputs in one run.",
     no_args_is_help=True,
 )
-commands: list[Callable[..., None]] = [losses, assignment, step, decode, training, page]
+commands: list[Callable[..., None]] = [losses, assignment, step, decode, cpu, training, page]
 for command in commands:
     app.command()(command)
 
