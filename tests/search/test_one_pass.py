@@ -11,7 +11,8 @@ from torch import Tensor
 from oaxe.model.transformer import Transformer
 from oaxe.search import one_pass
 from oaxe.search.hypothesis import Hypothesis
-from oaxe.search.one_pass import Repeats, likeliest_apart, translate_lengths
+from oaxe.search.one_pass import likeliest_apart, translate_lengths
+from oaxe.search.options import Repeats
 from oaxe.systems import cmlm
 from oaxe.text.symbols import BLANK, EOS, LENGTH, MASK, PAD, SYMBOLS
 from tests.models import emphasise, hidden_states, random_batch

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oaxe.search.hypothesis import forbidden
-from oaxe.search.one_pass import Repeats, translate_lengths
+from oaxe.search.one_pass import translate_lengths
+from oaxe.search.options import Repeats
 from oaxe.systems.crf import Decoding, Model, log_normaliser, path_score
 from oaxe.text.symbols import PAD, SYMBOLS
 from tests.models import micro, random_batch

@@ -6,7 +6,7 @@ mask-predict refinement adds passes if it is asked for.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,17 +14,16 @@ from torch import Tensor
 from oaxe.losses import linear_xe_loss
 from oaxe.losses.arguments import kept_first, leading
 from oaxe.losses.rows import rows_of
-from oaxe.model.length import LengthPredictor, likely_lengths
+from oaxe.model.length import LengthPredictor, likely_enough, likely_lengths
 from oaxe.model.masking import IGNORED
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis, forbidden
+from oaxe.search.options import Repeats
 from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
 from oaxe.search.top import largest, logsumexp
 from oaxe.search.viterbi import viterbi
-from oaxe.support.config import option
 from oaxe.text.symbols import BLANK, MASK, PAD
 
-Repeats = Literal["merge", "forbid", "keep"]
 ENOUGH = 3  # words to choose from without repeats: two neighbours forbid at most two
 LOGITS_AT_ONCE = 2**26  # 256 MiB in float32; the logits of a whole batch may need many times that
 
@@ -36,29 +35,13 @@ class HasLength(Protocol):
     length: LengthPredictor
 
 
-def repeats() -> Any:
-    """The option of every decoder that predicts the length first."""
-    return option(
-        "merge",
-        "equal neighbours: merge them into one, forbid them (the likeliest words that have none, "
-        "of the same length), or keep them",
-    )
-
-
-def in_words(candidates: int, repeats: Repeats, penalty: float, passes: int = 1) -> str:
-    """How such a decoder works, for reports."""
-    lengths = f"{candidates} length" + "s" * (candidates > 1)
-    found = {"merge": "removed", "forbid": "forbidden", "keep": "kept"}[repeats]
-    many = f", {passes} passes" * (passes > 1)
-    return f"{lengths}, repeats {found}{many}" + f", length penalty {penalty:g}" * (penalty != 1)
-
-
 @torch.no_grad()
 def translate_lengths(
     model: HasLength,
     source: Tensor,
     *,
     length_candidates: int = 5,
+    length_share: float = 0.0,
     repeats: Repeats = "merge",
     refine_steps: int = 1,
     remove_blanks: bool = False,
@@ -74,6 +57,7 @@ def translate_lengths(
         model: in evaluation mode.
         source: ``(batch, source_len)``, EOS included, PAD on the right.
         length_candidates: how many of the most likely lengths to decode.
+        length_share: leave out those of less than this share of the likeliest one's probability.
         repeats: what becomes of equal neighbours. ``"merge"``: one of them is left; ``"forbid"``:
             of all sentences without any, the likeliest is taken; ``"keep"``: nothing.
         refine_steps: passes of the decoder. From the second on, the least likely of its own tokens
@@ -88,6 +72,7 @@ def translate_lengths(
         source,
         write,
         length_candidates=length_candidates,
+        length_share=length_share,
         lengths=lengths,
         call=call,
         repeats=repeats,
@@ -103,6 +88,7 @@ def in_every_length(
     write: Callable[..., Tensors],
     *,
     length_candidates: int,
+    length_share: float = 0.0,
     lengths: Tensor | None = None,
     call: Call = compute,
     **options: Any,
@@ -111,15 +97,28 @@ def in_every_length(
     recorded = call is not compute
     if recorded:
         source = padded_source(source, model.transformer.max_length)
-    hidden, seen, likely = call(read, model, source, candidates=length_candidates)
-    lengths = likely if lengths is None else lengths
-    longest = int(lengths.max())  # device sync
-    if recorded:
-        longest = rounded(longest, model.transformer.target_positions.num_embeddings)
-    mask = leading(lengths.flatten(), longest)
-    inputs = torch.where(mask, MASK, PAD)  # (batch * candidates, target_len)
-    rows = call(write, model, inputs, mask, hidden, seen, everywhere=recorded, **options)
-    return hypotheses(*rows, batch=len(source))
+    hidden, seen, likely, counts = call(
+        read, model, source, candidates=length_candidates, share=length_share
+    )
+    write_some = partial(call, write, model, everywhere=recorded, **options)
+
+    def decode(lengths: Tensor, hidden: Tensor, seen: Tensor) -> list[list[Hypothesis]]:
+        longest = int(lengths.max())  # device sync
+        if recorded:
+            longest = rounded(longest, model.transformer.target_positions.num_embeddings)
+        mask = leading(lengths.flatten(), longest)
+        inputs = torch.where(mask, MASK, PAD)  # (batch * candidates, target_len)
+        return hypotheses(*write_some(inputs, mask, hidden, seen), batch=len(lengths))
+
+    if lengths is not None or not length_share:
+        return decode(likely if lengths is None else lengths, hidden, seen)
+    found: list[list[Hypothesis]] = [[] for _ in source]
+    for count in sorted(set(counts.tolist())):  # those with equally many candidates are a batch
+        some = (counts == count).nonzero().squeeze(1)
+        rows = decode(likely[some, :count], hidden[some], seen[some])
+        for i, row in zip(some.tolist(), rows, strict=True):
+            found[i] = row
+    return found
 
 
 @torch.no_grad()
@@ -140,10 +139,11 @@ def log_likelihood(model: HasLength, source: Tensor, target: Tensor) -> Tensor:
     return of_length.squeeze(1) - of_words
 
 
-def read(model: HasLength, source: Tensor, *, candidates: int) -> Tensors:
-    """Hidden states and mask of the source, and the likely lengths of the target."""
+def read(model: HasLength, source: Tensor, *, candidates: int, share: float = 0.0) -> Tensors:
+    """Hidden states and mask of the source, the likely lengths of the target, and how many."""
     encoded, logits = model.length.encode(model.transformer, source)
-    return encoded.hidden, encoded.mask, likely_lengths(logits, encoded.mask, candidates)
+    lengths = likely_lengths(logits, encoded.mask, candidates)
+    return encoded.hidden, encoded.mask, lengths, likely_enough(logits, lengths, share)
 
 
 def write(

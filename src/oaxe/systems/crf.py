@@ -24,8 +24,9 @@ from oaxe.model.masking import decoder_inputs
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search import one_pass
-from oaxe.search.hypothesis import Hypothesis, length_penalty
-from oaxe.search.one_pass import Repeats, in_every_length, in_words, likely_words, repeats
+from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.one_pass import in_every_length, likely_words
+from oaxe.search.options import LengthDecoding, Repeats
 from oaxe.search.replay import Call, Tensors, compute
 from oaxe.search.viterbi import viterbi
 from oaxe.support.config import option
@@ -49,14 +50,9 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Decoding:
-    length_candidates: int = option(5, "lengths tried for each sentence; 1 is fastest", at_least=1)
-    repeats: Repeats = repeats()
-    length_penalty: float = length_penalty()
-
+class Decoding(LengthDecoding):
     def __str__(self) -> str:
-        how = in_words(self.length_candidates, self.repeats, self.length_penalty)
-        return f"best path, {how}"
+        return f"best path, {super().__str__()}"
 
 
 class Model(System):
@@ -134,6 +130,7 @@ class Model(System):
                 source,
                 write,
                 length_candidates=decoding.length_candidates,
+                length_share=decoding.length_share,
                 call=call,
                 repeats=decoding.repeats,
                 length_penalty=decoding.length_penalty,

@@ -157,7 +157,7 @@ class Model(System):
         recorded = call is not compute
         if recorded:
             source = padded_source(source, self.max_length)
-        hidden, seen, lengths = call(read, self, source, candidates=decoding.length_candidates)
+        hidden, seen, lengths, _ = call(read, self, source, candidates=decoding.length_candidates)
         longest = int(lengths.max())  # device sync
         if recorded:
             longest = rounded(longest, self.max_length)
