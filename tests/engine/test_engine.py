@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from oaxe.decoding.exported import export
+from oaxe.decoding.exported import LENGTH_SHARE, export
 from oaxe.decoding.saved import is_exported
 from oaxe.decoding.translator import Translation, Translator
 from oaxe.engine.engine import DECODINGS, FILES, Engine, available_threads
@@ -46,7 +46,7 @@ def translator(subwords: Subwords, case: str) -> Translator:
 
 
 def exported(ours: Translator, folder: Path, *, int8: bool = False) -> Translator:
-    export(ours, folder, int8=int8)
+    export(ours, folder, int8=int8, length_share=0.0)
     return Translator.from_pretrained(folder, threads=1)
 
 
@@ -99,6 +99,17 @@ def test_share_leaves_out_unlikely_lengths(subwords: Subwords, tmp_path: Path) -
         assert len({len(found) for found in some}) > 1
         for of_some, of_every in zip(some, every, strict=True):
             assert {t.length for t in of_some} <= {t.length for t in of_every}
+
+
+def test_exported_models_leave_out_unlikely_lengths_by_default(
+    subwords: Subwords, tmp_path: Path
+) -> None:
+    ours = translator(subwords, "cmlm")
+    export(ours, tmp_path / "default")
+    ours.change_decoding(length_share=0.6)
+    export(ours, tmp_path / "own")
+    found = [Translator.from_pretrained(tmp_path / name).decoding for name in ("default", "own")]
+    assert [decoding["length_share"] for decoding in found] == [LENGTH_SHARE, 0.6]
 
 
 def test_decoding_options_are_those_of_the_systems() -> None:
@@ -168,7 +179,7 @@ def test_int8_has_the_words_of_float32_in_a_trained_model(
 
 def test_needs_neither_torch_nor_onnx(subwords: Subwords, tmp_path: Path) -> None:
     ours = translator(subwords, "cmlm")
-    export(ours, tmp_path / "new", int8=False)
+    export(ours, tmp_path / "new", length_share=0.0)
     code = (
         "import sys, oaxe\n"
         f"found = oaxe.Translator.from_pretrained({str(tmp_path / 'new')!r}, threads=1)\n"

@@ -20,6 +20,15 @@ def export(
             help="Weights in 8 bits: a quarter of the size, and faster. Default: float32.",
         ),
     ] = False,
+    length_share: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Default of that option of decoding, if the model has none: lengths less likely "
+            "than this share of the likeliest are not tried.",
+        ),
+    ] = 0.1,
     format: Annotated[
         Literal["onnx", "ctranslate2"],
         typer.Option(help="Format: onnx for one-pass models, ctranslate2 for autoregressive ones."),
@@ -34,7 +43,8 @@ def export(
     from oaxe.support.console import new_console
     from oaxe.training.run import load_translator
 
-    export(load_translator(model, "cpu", systems or ()), folder, int8=int8, format=format)
+    translator = load_translator(model, "cpu", systems or ())
+    export(translator, folder, int8=int8, length_share=length_share, format=format)
     size = sum(path.stat().st_size for path in folder.iterdir()) / 2**20
     use = f"; use it with: oaxe translate --model {folder}" * (format == "onnx")
     new_console().print(f"{folder}: {size:.1f} MiB{use}", highlight=False)

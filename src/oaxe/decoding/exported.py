@@ -9,10 +9,16 @@ from oaxe.support.errors import UserError
 from oaxe.support.extras import require_extra
 
 Format = Literal["onnx", "ctranslate2"]
+LENGTH_SHARE = 0.1  # lengths that are less likely hardly ever win
 
 
 def export(
-    translator: Translator, folder: Path | str, *, int8: bool = False, format: Format = "onnx"
+    translator: Translator,
+    folder: Path | str,
+    *,
+    int8: bool = False,
+    length_share: float = LENGTH_SHARE,
+    format: Format = "onnx",
 ) -> None:
     """Write a folder that :meth:`Translator.from_pretrained` loads without torch.
 
@@ -20,6 +26,8 @@ def export(
         translator: of a system that predicts in one pass: cmlm, glat, ctc, ctc_glat or dag.
         folder: new or empty.
         int8: weights in 8 bits, a quarter of the size, and faster; else float32.
+        length_share: the default of that option of decoding, for a system that predicts lengths,
+            unless the model has one of its own: on a CPU each candidate costs as much as the first.
         format: ``"ctranslate2"`` for an autoregressive model, which CTranslate2 translates with.
     """
     require_extra("cpu" if format == "onnx" else format, f"export to {format}")
@@ -27,11 +35,14 @@ def export(
         raise UserError("this model was exported before; give the one that it was made from")
     system = translator.system
     weights = {name: tensor.float().cpu().numpy() for name, tensor in system.state_dict().items()}
+    decoding = dict(translator.decoding)
+    if decoding.get("length_share") == 0:
+        decoding["length_share"] = length_share
     config = {
         "format": FORMAT,
         **system.description(),
         "languages": list(translator.languages),
-        "decoding": translator.decoding,
+        "decoding": decoding,
     }
     subwords = translator.subwords
     if format == "ctranslate2":
