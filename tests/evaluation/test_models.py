@@ -58,8 +58,9 @@ def test_note_on_options_without_effect(folder: Path) -> None:
     models = [f"--model={folder}/{name}" for name in ("cmlm", "ctc")]
     no_effect = "no model here has this option of decoding"
     assert no_effect not in run_models(folder, *models, "--length-penalty", "2").replace("\n", " ")
-    shown = run_models(folder, models[1], "--length-penalty", "2", "--beam", "2").replace("\n", " ")
-    assert f"beam, length_penalty: {no_effect}" in shown
+    given = "--length-penalty", "2", "--refine-steps", "2"
+    shown = run_models(folder, models[1], *given).replace("\n", " ")
+    assert f"refine_steps, length_penalty: {no_effect}" in shown
 
 
 def test_models_that_decode_alike_are_listed_together() -> None:

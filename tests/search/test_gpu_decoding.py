@@ -54,7 +54,7 @@ def test_replayed_passes_give_the_same(name: str, decoding: dict[str, Any], bf16
     model = random_system(500, name)
     how, replays = model.decoding_type(**decoding), Replays(model)
     for _ in range(2):
-        outputs = set()
+        scores = set()
         for length in (3, 40, 9, 3, 10, 61):
             source = torch.randint(9, 500, (1, length), device="cuda")
             with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
@@ -64,13 +64,13 @@ def test_replayed_passes_give_the_same(name: str, decoding: dict[str, Any], bf16
                 )
             common = found.keys() & expected.keys()
             assert len(common) >= len(found) - 2 * bf16  # a rounding may choose another length
-            outputs.add(tuple(found[max(found)].tokens))
+            scores.add(round(found[max(found)].score, 4))
             for ours, theirs in ((found[n], expected[n]) for n in common):
                 if not bf16:
                     assert ours.tokens == theirs.tokens
                 if not bf16 or "refine_steps" not in decoding:  # or mask other words
                     assert ours.score == pytest.approx(theirs.score, abs=0.1 if bf16 else 1e-4)
-        assert len(outputs) > 3
+        assert len(scores) > 3  # so that one that is not replayed would be noticed
         with torch.no_grad():
             weights = model.transformer.tokens.weight
             weights.add_(0.1 * torch.randn_like(weights))

@@ -80,8 +80,8 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"latent": 4, "free_nats": 0.5, "label_smoothing": 0.2, "length_weight": 0.5},
         {"refine_steps": 2, "repeats": "keep"},
     ),
-    "dslp": ({"upsample": 3, "mixed": 0.5}, {}),
-    "ddrs": ({"upsample": 3, "references": 2}, {}),
+    "dslp": ({"upsample": 3, "mixed": 0.5}, CTC_DECODING),
+    "ddrs": ({"upsample": 3, "references": 2}, CTC_DECODING),
     "flowseq": (
         {
             "latent": 4,
@@ -105,7 +105,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"length_candidates": 2, "repeats": "keep", "length_penalty": 0.5},
     ),
-    "imputer": ({"upsample": 3, "shown": 0.5}, {}),
+    "imputer": ({"upsample": 3, "shown": 0.5}, CTC_DECODING),
     "language_model": ({"label_smoothing": 0.0}, {}),
     "transformer": (
         {"label_smoothing": 0.2},

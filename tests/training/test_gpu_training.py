@@ -189,7 +189,7 @@ def test_replayed_steps_equal_plain_ones(
         move_on(recorded, plain)
     assert not recorded.update.recordings.failed
     assert len(replays) > 2 * len(set(map(id, replays))) > 0
-    if recorded.packed:  # all batches are alike
+    if recorded.packed and not recorded.system.in_bands:  # all batches are alike
         assert len(set(map(id, replays))) <= 2
 
 

@@ -7,6 +7,7 @@ import typer
 
 from oaxe.commands.models import load
 from oaxe.commands.options import Decoding, with_decoding
+from oaxe.serving.limits import Limits
 
 Models = Annotated[
     list[str],
@@ -55,29 +56,31 @@ def serve(
             dir_okay=False,
         ),
     ] = None,
-    max_bytes: Annotated[int, typer.Option(min=1, help="Most bytes of a request.")] = 2**18,
+    max_bytes: Annotated[int, typer.Option(min=1, help="Most bytes of a request.")] = Limits.bytes,
     max_characters: Annotated[
         int, typer.Option(min=1, help="Most characters of a request.")
-    ] = 20_000,
-    max_sentences: Annotated[int, typer.Option(min=1, help="Most sentences of a request.")] = 1_024,
+    ] = Limits.characters,
+    max_sentences: Annotated[
+        int, typer.Option(min=1, help="Most sentences of a request.")
+    ] = Limits.sentences,
     max_batch: Annotated[
-        int, typer.Option(min=1, help="Most sentences of different requests in one batch.")
-    ] = 256,
+        int, typer.Option(min=1, help="Most sentences of one batch.")
+    ] = Limits.batch,
     max_waiting: Annotated[
         int,
         typer.Option(min=1, help="Most sentences that wait; further requests get 503."),
-    ] = 4_096,
+    ] = Limits.waiting,
     max_connections: Annotated[
         int, typer.Option(min=1, help="Most connections; further ones get 503.")
-    ] = 512,
+    ] = Limits.connections,
     max_seconds: Annotated[
         float,
         typer.Option(min=0.1, help="Time for a request to arrive, and again to be answered."),
-    ] = 30,
+    ] = Limits.seconds,
     stop_seconds: Annotated[
         float,
         typer.Option(min=0, help="Time to answer what was accepted, after Ctrl-C or SIGTERM."),
-    ] = 30,
+    ] = Limits.stop_seconds,
     access_log: Annotated[
         bool, typer.Option(help="Write a line to standard error for each request.")
     ] = True,
@@ -92,7 +95,6 @@ def serve(
     require_extra("serve", "oaxe serve")
     from oaxe.serving.application import Service
     from oaxe.serving.guard import Access, read_keys
-    from oaxe.serving.limits import Limits
     from oaxe.serving.models import Models, named, split_name
     from oaxe.serving.server import serve
     from oaxe.support.console import new_console
