@@ -103,7 +103,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "label_smoothing": 0.2,
             "length_weight": 0.5,
         },
-        {"length_candidates": 2, "repeats": "keep", "length_penalty": 0.5},
+        {"length_candidates": 2, "repeats": "keep", **SHARE},
     ),
     "imputer": ({"upsample": 3, "shown": 0.5}, CTC_DECODING),
     "language_model": ({"label_smoothing": 0.0}, {}),
