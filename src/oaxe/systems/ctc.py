@@ -28,16 +28,10 @@ from oaxe.search.consensus import TEMPERATURES, generator_of, ranked
 from oaxe.search.ctc_beam import Positions, ctc_prefix_beam
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel, language_model
-from oaxe.search.one_pass import (
-    compact,
-    differs_from_previous,
-    hypotheses,
-    likeliest,
-    likeliest_words,
-    sampled_words,
-)
+from oaxe.search.one_pass import compact, differs_from_previous, hypotheses
 from oaxe.search.options import CTCDecoding
 from oaxe.search.replay import Call, Tensors, compute, padded_source
+from oaxe.search.words import likeliest, likeliest_words, sampled_words
 from oaxe.support.config import Choice, choice, option
 from oaxe.systems import Example, Paper, Progress, System, section
 from oaxe.text.batches import Room

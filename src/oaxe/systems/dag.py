@@ -40,9 +40,10 @@ from oaxe.search.graph import Graph, sampled_paths, step_by_step, viterbi
 from oaxe.search.graph_beam import prefix_beam
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel, language_model
-from oaxe.search.one_pass import hypotheses, likeliest, likeliest_words, sampled_words
+from oaxe.search.one_pass import hypotheses
 from oaxe.search.options import DAGDecoding
 from oaxe.search.replay import Call, Tensors, compute, padded_source
+from oaxe.search.words import likeliest, likeliest_words, sampled_words
 from oaxe.support.config import Choice, choice, option
 from oaxe.systems import Example, Paper, Progress, System
 from oaxe.systems.ctc import advice_on_length, advice_on_start, but_target_positions

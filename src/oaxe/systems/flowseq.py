@@ -26,8 +26,9 @@ from oaxe.model.masking import IGNORED, decoder_inputs
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis, length_penalty
-from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, likeliest, read
+from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, read
 from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
+from oaxe.search.words import likeliest
 from oaxe.support.config import option
 from oaxe.support.errors import UserError
 from oaxe.systems import Example, Paper, Progress, System, cmlm
