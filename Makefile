@@ -22,9 +22,9 @@ bench: $(READY)
 	$(VENV)/bin/python -m benchmarks losses
 
 clean:
-	rm -rf $(VENV) build demo src/oaxe.egg-info src/oaxe/losses/_solver*.so
+	rm -rf $(VENV) build demo src/oaxe.egg-info src/oaxe/*/_*.so
 
-$(READY): pyproject.toml setup.py constraints.txt src/oaxe/losses/_solver.c
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard src/oaxe/*/_*.c)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt setuptools
 	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'

@@ -1,4 +1,4 @@
-"""The one compiled part. Optional: without a C compiler the package installs and uses scipy."""
+"""The compiled parts. Optional: without a C compiler the package uses scipy and numpy."""
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -23,7 +23,13 @@ setup(
             ["src/oaxe/losses/_solver.c"],
             py_limited_api=True,
             optional=True,
-        )
+        ),
+        Extension(
+            "oaxe.engine._output",
+            ["src/oaxe/engine/_output.c"],
+            py_limited_api=True,
+            optional=True,
+        ),
     ],
     cmdclass={"build_ext": BuildExt},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},

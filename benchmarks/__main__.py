@@ -5,6 +5,7 @@ from collections.abc import Callable
 import typer
 
 from benchmarks.assignment import assignment
+from benchmarks.cpu import cpu
 from benchmarks.dag import dag
 from benchmarks.decode import decode
 from benchmarks.losses import losses
@@ -24,6 +25,7 @@ commands: list[Callable[..., None]] = [
     step,
     dag,
     decode,
+    cpu,
     training,
     serve,
     page,

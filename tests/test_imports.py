@@ -16,6 +16,7 @@ ORDER = (
     "criteria",
     "search",
     "systems",
+    "engine",
     "decoding",
     "training",
     "distillation",

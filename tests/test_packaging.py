@@ -35,13 +35,13 @@ def test_the_loss_library_needs_torch_numpy_and_scipy_only() -> None:
 
 def test_extras_are_those_of_the_messages() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    assert set(extras) == {"toolkit", "plot", "serve", "dev"}
+    assert set(extras) == {"toolkit", "plot", "cpu", "ctranslate2", "serve", "dev"}
     for extra, modules in EXTRAS.items():
         expected = sorted((DISTRIBUTIONS.get(name, name) for name in modules), key=str.lower)
         own = [name for name in extras[extra] if not name.startswith("oaxe[")]
         assert [distribution(name) for name in own] == expected
     assert extras["serve"][0] == "oaxe[toolkit]"
-    assert "oaxe[toolkit,plot,serve]" in extras["dev"]
+    assert "oaxe[toolkit,plot,cpu,serve]" in extras["dev"]
 
 
 def test_every_import_of_the_product_is_in_an_extra() -> None:
@@ -154,7 +154,11 @@ def test_wheel_holds_the_product_and_nothing_else(wheel: zipfile.ZipFile) -> Non
         for path in (ROOT / "src" / "oaxe").rglob("*")
         if path.is_file() and path.suffix not in (".c", ".so", ".pyc")
     }
-    compiled = {name for name in names if name.startswith("oaxe/losses/_solver.abi3.")}
+    compiled = {
+        name
+        for name in names
+        if name.startswith(("oaxe/losses/_solver.abi3.", "oaxe/engine/_output.abi3."))
+    }
     assert names - compiled == tracked
     for expected in ("oaxe/py.typed", "oaxe/configs/multi30k/oaxe.yaml", "oaxe/losses/_solver.pyi"):
         assert expected in names

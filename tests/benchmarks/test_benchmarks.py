@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def run(*arguments: str) -> str:
 
 def test_help_lists_every_benchmark() -> None:
     shown = run("--help")
-    for name in ("losses", "assignment", "step", "dag", "decode", "training", "serve"):
+    for name in ("losses", "assignment", "step", "dag", "decode", "cpu", "training", "serve"):
         assert name in shown
         assert "--json" in run(name, "--help")
 
@@ -51,6 +52,19 @@ def test_losses_has_the_total_cost_of_scipy(
     assert result["matching"]["tokens"] >= 3000
     step = result["training step"]["contenders"]
     assert step.keys() >= {"F.cross_entropy", "oaxe.xe_loss", "oaxe.oaxe_loss"}
+
+
+def test_cpu_measures_every_contender_in_a_process_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "cpu.json"
+    options = "--size 12-1 --vocab 100 --length 12 --batches 2 --repeats 1 --threads 1"
+    run("cpu", *options.split(), "--json", str(path))
+    found = json.loads(path.read_text())["2 at once"]["contenders"]
+    expected = {f"engine 12-1, {kind}" for kind in ("1 length", "5 lengths", "CTC")}
+    if find_spec("ctranslate2") is not None:
+        expected |= {f"CTranslate2 12-1, {search}" for search in ("greedy", "beam 5")}
+        assert found["CTranslate2 12-1, greedy"]["time / CTranslate2 12-1, greedy"] == 1
+    assert set(found) == expected
+    assert all(0 < entry["seconds"][0] < 60 for entry in found.values())
 
 
 def test_decode_gives_every_contender_the_same_lengths(

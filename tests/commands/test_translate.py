@@ -49,6 +49,28 @@ def ok(*arguments: str, stdin: str | None = None) -> str:
     return result.stdout
 
 
+def test_an_exported_model_translates_and_is_evaluated(folder: Path) -> None:
+    text, lines = "1 2 3\n\n0 1\n", folder / "lines.txt"
+    lines.write_text(text)
+    expected = ok("translate", "--model", f"{folder}/run", "--length-candidates", "2", stdin=text)
+    for name, flags in (("plain", ()), ("int8", ("--int8",))):
+        said = ok("export", f"{folder}/run", f"{folder}/{name}", "--length-share", "0", *flags)
+        assert f"oaxe translate --model {folder}/{name}" in said.replace("\n", " ")
+    model = ["--model", f"{folder}/plain", "--threads", "1"]
+    assert ok("translate", *model, "--length-candidates", "2", stdin=text) == expected
+    report = folder / "report.json"
+    ok(
+        "evaluate", "--model", f"a={folder}/run", "--model", f"b={folder}/plain",
+        "--model", f"c={folder}/int8", "--source", str(lines), "--ref", str(lines),
+        "--json", str(report), "--speed", "--speed-sentences", "1",
+    )  # fmt: skip
+    found = json.loads(report.read_text())["systems"]
+    assert found["a"]["bleu"] == found["b"]["bleu"]
+    assert [found[name]["speed"]["precision"] for name in "abc"] == ["fp32", "float32", "int8"]
+    with pytest.raises(UserError, match="for a CPU cannot be on cuda"):
+        ok("translate", "--model", f"{folder}/int8", "--device", "cuda", stdin=text)
+
+
 def test_a_file_and_standard_input_give_the_same(folder: Path) -> None:
     source = folder / "source.txt"
     source.write_text("1 2 3\n\n0 1\n")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from oaxe.decoding.saved import CONFIG, SUBWORDS, WEIGHTS
+from oaxe.decoding.saved import CONFIG, EXPORTED, SUBWORDS, WEIGHTS
 from oaxe.decoding.translator import Translator
 from oaxe.support.checksums import sha256
 from oaxe.support.errors import UserError
@@ -222,7 +222,7 @@ def test_a_name_that_is_no_folder_is_looked_up_on_the_hub(
 
     def hub(name: str, *, allow_patterns: list[str]) -> str:
         asked.append(name)
-        assert set(allow_patterns) == {WEIGHTS, CONFIG, SUBWORDS}
+        assert set(allow_patterns) == {WEIGHTS, CONFIG, SUBWORDS, *EXPORTED}
         if name != "someone/translator":
             raise FileNotFoundError("no such repository")
         return str(tmp_path)

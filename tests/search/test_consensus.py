@@ -8,7 +8,7 @@ import torch
 
 from oaxe.search.consensus import drawn_from, generator_of, likeness, ranked
 from oaxe.search.graph import Graph, sampled_paths
-from oaxe.search.one_pass import sampled_words
+from oaxe.search.words import sampled_words
 from oaxe.systems import System
 from oaxe.text.symbols import PAD
 from tests.models import hidden_states, micro, random_batch

@@ -11,7 +11,9 @@ from torch import Tensor
 from oaxe.model.transformer import Transformer
 from oaxe.search import one_pass
 from oaxe.search.hypothesis import Hypothesis
-from oaxe.search.one_pass import Repeats, likeliest_apart, translate_lengths
+from oaxe.search.one_pass import translate_lengths
+from oaxe.search.options import Repeats
+from oaxe.search.words import likeliest_apart
 from oaxe.systems import cmlm
 from oaxe.text.symbols import BLANK, EOS, LENGTH, MASK, PAD, SYMBOLS
 from tests.models import emphasise, hidden_states, random_batch
@@ -218,7 +220,7 @@ def test_given_lengths() -> None:
 def test_logits_in_slices_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model, source = micro(), random_batch(9, 3, 6)
     whole = translate_lengths(model, source)
-    monkeypatch.setattr(one_pass, "LOGITS_AT_ONCE", 100)
+    monkeypatch.setattr("oaxe.search.words.LOGITS_AT_ONCE", 100)
     assert_same(translate_lengths(model, source), whole)
 
 

@@ -202,7 +202,8 @@ def test_only_annealing_needs_an_end() -> None:
     ("decoding", "text"),
     [
         (Decoding(), "5 lengths, repeats removed"),
-        (Decoding(1, "keep", 4, 0.5), "1 length, repeats kept, 4 passes, length penalty 0.5"),
+        (Decoding(length_share=0.3), "up to 5 lengths, from 0.3 of the likeliest, repeats removed"),
+        (Decoding(1, "keep", 0.5, 0.0, 4), "1 length, repeats kept, 4 passes, length penalty 0.5"),
         (Decoding(repeats="forbid"), "5 lengths, repeats forbidden"),
     ],
 )

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oaxe.search.hypothesis import forbidden
-from oaxe.search.one_pass import Repeats, translate_lengths
+from oaxe.search.one_pass import translate_lengths
+from oaxe.search.options import Repeats
 from oaxe.systems.crf import Decoding, Model, log_normaliser, path_score
 from oaxe.text.symbols import PAD, SYMBOLS
 from tests.models import micro, random_batch
@@ -158,7 +159,7 @@ def test_logits_in_slices_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     model = small()
     example = model.example(*batch())
     whole, _ = model(example, progress_of(model))
-    monkeypatch.setattr("oaxe.search.one_pass.LOGITS_AT_ONCE", 30)
+    monkeypatch.setattr("oaxe.search.words.LOGITS_AT_ONCE", 30)
     torch.testing.assert_close(model(example, progress_of(model))[0], whole)
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.options import DAGMethod
 from oaxe.systems import Example
-from oaxe.systems.dag import Decoding, Links, Method, Model, graph_of
+from oaxe.systems.dag import Decoding, Links, Model, graph_of
 from oaxe.text.symbols import BOS, EOS, MASK, PAD
 from oaxe.training.start import take_over
 from tests.models import hidden_states, micro, random_batch
@@ -19,7 +20,7 @@ from tests.search.test_one_pass import naive_pass
 from tests.systems.digits import check_fine_tuning, exact_matches, learn
 from tests.systems.test_systems import progress_of, training_batch
 
-METHODS: tuple[Method, ...] = ("viterbi", "beam", "lookahead", "greedy")
+METHODS: tuple[DAGMethod, ...] = ("viterbi", "beam", "lookahead", "greedy")
 NOTHING = torch.tensor(0), torch.tensor(1)
 
 
@@ -238,7 +239,7 @@ def test_the_beam_knows_the_likeliest_words_of_each_vertex() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("method", ["lookahead", "greedy"])
-def test_step_by_step_equals_a_plain_loop(method: Method) -> None:
+def test_step_by_step_equals_a_plain_loop(method: DAGMethod) -> None:
     model = dag()
     source = random_batch(9, 3, 13, 6, 1)
     n_repeats = 0
@@ -268,7 +269,7 @@ def test_step_by_step_equals_a_plain_loop(method: Method) -> None:
 def test_no_path_has_a_higher_probability_than_that_of_viterbi() -> None:
     model, source = dag(), random_batch(9, 3, 13, 6)
 
-    def totals(method: Method) -> list[float]:
+    def totals(method: DAGMethod) -> list[float]:
         found = model.translate(source, Decoding(method, 0.0))
         return [h[0].log_probability for h in found]
 
@@ -280,7 +281,7 @@ def test_no_path_has_a_higher_probability_than_that_of_viterbi() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_padding_and_batch_mates_change_no_translation(method: Method) -> None:
+def test_padding_and_batch_mates_change_no_translation(method: DAGMethod) -> None:
     model, source = dag().double(), random_batch(9, 3, 13, 6, 1)
 
     def found(batch: Tensor) -> list[Hypothesis]:

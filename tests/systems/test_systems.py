@@ -19,6 +19,7 @@ from oaxe.text.symbols import PAD
 from tests.models import micro, random_batch
 
 LM = {"lm": "folder", "lm_weight": 0.1, "samples": 4, "temperature": 0.5}
+SHARE = {"length_penalty": 0.5, "length_share": 0.1}
 CTC_DECODING = {"method": "beam", "bonus": 0.5, "beam": 7, "top_words": 3, **LM}
 
 # Values that are not defaults, for each field of Options and of Decoding.
@@ -33,11 +34,17 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "annealing_c": 3.0,
             "annealing_lambda": 0.5,
         },
-        {"length_candidates": 2, "repeats": "keep", "refine_steps": 3, "length_penalty": 0.5},
+        {
+            "length_candidates": 2,
+            "repeats": "keep",
+            "length_penalty": 0.5,
+            "length_share": 0.1,
+            "refine_steps": 3,
+        },
     ),
     "crf": (
         {"rank": 3, "beam": 5, "xe": 0.25, "label_smoothing": 0.2, "length_weight": 0.5},
-        {"length_candidates": 2, "repeats": "forbid", "length_penalty": 0.5},
+        {"length_candidates": 2, "repeats": "forbid", **SHARE},
     ),
     "ctc": (
         {
@@ -96,7 +103,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "label_smoothing": 0.2,
             "length_weight": 0.5,
         },
-        {"length_candidates": 2, "repeats": "keep", "length_penalty": 0.5},
+        {"length_candidates": 2, "repeats": "keep", **SHARE},
     ),
     "imputer": ({"upsample": 3, "shown": 0.5}, CTC_DECODING),
     "language_model": ({"label_smoothing": 0.0}, {}),

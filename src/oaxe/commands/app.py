@@ -12,6 +12,7 @@ from oaxe.commands.config import config
 from oaxe.commands.data import data
 from oaxe.commands.distill import distill
 from oaxe.commands.evaluate import evaluate
+from oaxe.commands.export import export
 from oaxe.commands.ngrams import ngrams
 from oaxe.commands.prepare import prepare
 from oaxe.commands.serve import serve
@@ -57,7 +58,9 @@ def main(
 
 
 # In the order of `oaxe --help`.
-commands: list[Callable[..., None]] = [prepare, train, translate, serve, distill, ngrams, evaluate]
+commands: list[Callable[..., None]] = [
+    prepare, train, translate, serve, export, distill, ngrams, evaluate,
+]  # fmt: skip
 for command in commands:
     app.command()(command)
 app.add_typer(config, name="config")

@@ -29,8 +29,8 @@ Overrides = Annotated[
 ModelName = Annotated[
     str,
     typer.Option(
-        help="Folder of a run, of one of its checkpoints (RUN/best/step-...) or of a saved model, "
-        "or a name on the Hugging Face hub."
+        help="Folder of a run, of one of its checkpoints (RUN/best/step-...), of a saved or an "
+        "exported model, or a name on the Hugging Face hub."
     ),
 ]
 BatchTokens = Annotated[
@@ -43,6 +43,9 @@ Device = Annotated[
     str | None, typer.Option(help="cpu, cuda or cuda:N. Default: cuda if there is a GPU, or cpu.")
 ]
 Bf16 = Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16. Default: float32.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads on a CPU. Default: as many as there are cores.")
+]
 Systems = Annotated[
     list[str] | None,
     typer.Option(
@@ -118,6 +121,7 @@ class Decoding:
     systems: Systems = None
     batch_tokens: BatchTokens = 16_384
     device: Device = None
+    threads: Threads = None
     bf16: Bf16 = False
 
     @property

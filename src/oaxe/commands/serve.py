@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from oaxe.commands.models import load
 from oaxe.commands.options import Decoding, with_decoding
 from oaxe.serving.limits import Limits
 
@@ -13,8 +14,9 @@ Models = Annotated[
     typer.Option(
         "--model",
         metavar="[NAME=]MODEL",
-        help="Folder of a run, of one of its checkpoints or of a saved model, or a name on the "
-        "Hugging Face hub; with a name of your own for it, such as en-de. Can be repeated.",
+        help="Folder of a run, of one of its checkpoints, of a saved or an exported model, or a "
+        "name on the Hugging Face hub; with a name of your own for it, such as en-de. Can be "
+        "repeated.",
     ),
 ]
 
@@ -96,14 +98,12 @@ def serve(
     from oaxe.serving.models import Models, named, split_name
     from oaxe.serving.server import serve
     from oaxe.support.console import new_console
-    from oaxe.training.run import load_translator
 
     access = Access(allow_host or (), allow_origin or (), read_keys(api_keys) if api_keys else ())
     served = []
     for given in models:
         name, path = split_name(given)
-        translator = load_translator(path, decoding.device, decoding.systems or ())
-        served.append(named(name, path, translator, **decoding.given))
+        served.append(named(name, path, load(path, decoding), **decoding.given))
     limits = Limits(
         bytes=max_bytes,
         characters=max_characters,

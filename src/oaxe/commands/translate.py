@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from oaxe.commands.models import load
 from oaxe.commands.options import Decoding, ModelName, with_decoding
 
 
@@ -40,9 +41,8 @@ def translate(
 
     from oaxe.decoding.lines import talk, translate_file
     from oaxe.support.console import new_console
-    from oaxe.training.run import load_translator
 
-    translator = load_translator(model, decoding.device, decoding.systems or ())
+    translator = load(model, decoding)
     if source is None and sys.stdin.isatty() and output is None and not json:
         talk(translator, new_console(), paragraphs=paragraphs, **decoding.given)
     else:

@@ -6,12 +6,13 @@ could be trained, and weights are finite. Each check raises UserError.
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from oaxe.support.checksums import checksum, sha256
 from oaxe.support.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LARGEST = {
     "vocab_size": 10_000_000,
@@ -78,7 +79,7 @@ def verify_files(
             )
 
 
-def check_finite(weights: Mapping[str, Tensor], path: Path) -> None:
+def check_finite(weights: "Mapping[str, Tensor]", path: Path) -> None:
     bad = [name for name, weight in weights.items() if not weight.isfinite().all()]
     if bad:
         names = ", ".join(sorted(bad)[:3]) + (" and others" if len(bad) > 3 else "")

@@ -39,8 +39,9 @@ def check_judge(judge: Translator, name: str) -> None:
     """Raises UserError if it cannot say how likely a translation is."""
     if not judge.system.translates or not hasattr(judge.system, "log_likelihood"):
         raise UserError(
-            f"the judge {name} is a {judge.system.name}; it must be a model that predicts the "
-            "length and then all words in one pass: cmlm, glat or hint"
+            f"the judge {name} is a {judge.system.name}{', exported' * judge.is_exported}; it must "
+            "be a model that predicts the length and then all words in one pass, with torch: cmlm, "
+            "glat or hint"
         )
 
 
@@ -76,7 +77,7 @@ def likeliest(
         for batch in batches(lengths, batch_tokens):
             source = padded([read[pairs[i][0]] for i in batch]).to(device)
             target = padded([pairs[i][1].tokens for i in batch]).to(device)
-            scores = judge.system.log_likelihood(source, target).tolist()  # type: ignore[operator]
+            scores = judge.system.log_likelihood(source, target).tolist()
             for i, score in zip(batch, scores, strict=True):
                 line, translation = pairs[i]
                 best[line] = max(best[line], (score, translation.text), key=lambda pair: pair[0])

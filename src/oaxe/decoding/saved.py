@@ -6,7 +6,8 @@ config.json         format, system with its options and architecture, languages,
                     defaults, checksums
 
 Nothing in it can run code: a system that is not part of this package must be named by the user.
-``config.json`` is written last: a folder that has it is whole.
+``config.json`` is written last: a folder that has it is whole. A model that was exported for a CPU
+(:mod:`oaxe.engine.export`) has other files and a ``precision``; it is loaded without torch.
 """
 
 import json
@@ -14,31 +15,36 @@ import re
 import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from oaxe.decoding.checks import check_config, check_finite, verify_files
 from oaxe.support.checksums import checksum, sha256
 from oaxe.support.config import build
 from oaxe.support.errors import UserError
+from oaxe.support.extras import require_extra
 from oaxe.support.files import sync
-from oaxe.systems import System, find
-from oaxe.systems import build as new_system
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from oaxe.engine.engine import Engine
+    from oaxe.systems import System
 
 FORMAT = 2
 WEIGHTS, SUBWORDS, CONFIG = FILES = ("model.safetensors", "subwords.model", "config.json")
 RUN = "config.yaml"
+EXPORTED = ("encoder.onnx", "decoder.onnx", "tables.safetensors")
 KEYS = ("architecture", "crc32", "decoding", "languages", "options", "system")
 
 
 def save_folder(
-    folder: Path, system: System, subwords: bytes, description: Mapping[str, Any]
+    folder: Path, system: "System", subwords: bytes, description: Mapping[str, Any]
 ) -> None:
     """Write the three files, each under another name first."""
+    from safetensors.torch import save_file
+
     folder.mkdir(parents=True, exist_ok=True)
     weights = {
         name: tensor.cpu().contiguous()
@@ -66,14 +72,34 @@ def save_folder(
 
 
 def load_folder(
-    path: str | Path, systems: Collection[str] = ()
-) -> tuple[System, Path, dict[str, Any]]:
+    path: str | Path, systems: Collection[str] = (), threads: int | None = None
+) -> tuple["System | Engine", Path, dict[str, Any]]:
     """The model, the path of its subwords, and the config.
 
     Args:
         path: a folder, a finished run, or a name on the hub.
         systems: modules of the user's own that may be imported.
+        threads: of a model that was exported for a CPU; None: as many as there are cores.
     """
+    folder = _find(path)
+    config = _read_config(folder)
+    exported = "precision" in config
+    needed = (*(EXPORTED if exported else [WEIGHTS]), SUBWORDS)
+    verify_files(folder, config, needed, folder / CONFIG)
+    if exported:
+        require_extra("cpu", f"{folder}, which was exported for a CPU,")
+        from oaxe.engine.engine import Engine
+
+        return Engine(folder, config, threads), folder / SUBWORDS, config
+    return _load_system(folder / WEIGHTS, config, systems), folder / SUBWORDS, config
+
+
+def is_exported(path: str | Path) -> bool:
+    """Whether a folder holds a model for a CPU, which needs no torch."""
+    return all((Path(path) / name).is_file() for name in (CONFIG, *EXPORTED))
+
+
+def _find(path: str | Path) -> Path:
     folder = Path(path)
     if (folder / RUN).is_file():  # a training run: its model, once it is finished
         folder /= "model"
@@ -93,9 +119,7 @@ def load_folder(
                 "hub, such as owner/model"
             )
         folder = _download(str(path))
-    config = _read_config(folder)
-    verify_files(folder, config, (WEIGHTS, SUBWORDS), folder / CONFIG)
-    return _load_system(folder / WEIGHTS, config, systems), folder / SUBWORDS, config
+    return folder
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -127,11 +151,19 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _load_system(path: Path, config: Mapping[str, Any], systems: Collection[str]) -> System:
+def _load_system(path: Path, config: Mapping[str, Any], systems: Collection[str]) -> "System":
+    import torch
+    from safetensors.torch import load_file
+
+    from oaxe.model.undrawn import without_drawing
+    from oaxe.systems import build as new_system
+    from oaxe.systems import find
+
     name, where = str(config["system"]), str(path.parent / CONFIG)
     options = build(find(name, systems).Options, config["options"], where)
     try:
-        with torch.device("meta"):  # neither memory nor random numbers for weights read next
+        # Neither memory nor random numbers for weights read next.
+        with torch.device("meta"), without_drawing():
             system = new_system(name, config["architecture"], options)
     except (ArithmeticError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         raise UserError(f'"architecture" in {where} is none: {error}') from None
@@ -149,7 +181,7 @@ def _load_system(path: Path, config: Mapping[str, Any], systems: Collection[str]
     return system.eval()
 
 
-def differences(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
+def differences(expected: "Mapping[str, Tensor]", found: "Mapping[str, Tensor]") -> list[str]:
     """All tensors that are missing, of another shape, or not expected, a line each."""
     problems = []
     for name in sorted({*expected, *found}):
@@ -167,7 +199,7 @@ def _download(name: str) -> Path:
     from huggingface_hub import snapshot_download  # slow to import, and rarely needed
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(FILES)))
+        return Path(snapshot_download(name, allow_patterns=[*FILES, *EXPORTED]))
     except (OSError, ValueError) as error:
         raise UserError(
             f"{name} is no folder here, and the Hugging Face hub did not give a model of that "

@@ -1,29 +1,33 @@
-"""A trained model with its subwords: text in, text out."""
+"""A trained model with its subwords: text in, text out.
+
+A model that was exported for a CPU does without torch: it is imported where it is needed.
+"""
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import Any
-
-import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
+from typing import TYPE_CHECKING, Any
 
 from oaxe.decoding.saved import load_folder, save_folder
 from oaxe.search.hypothesis import Hypothesis
-from oaxe.search.replay import REPLAYING, Replays
 from oaxe.support.config import build, to_mapping
 from oaxe.support.errors import UserError
-from oaxe.systems import System
-from oaxe.text.ngram_files import check_subwords
 from oaxe.text.sentences import Paragraphs
 from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import EOS, PAD
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from oaxe.engine.engine import Engine
+    from oaxe.search.replay import Replays
+    from oaxe.systems import System
 
 Option = bool | int | float | str | None
 
@@ -43,7 +47,8 @@ class Translator:
     """Translates text with a trained model.
 
     Args:
-        system: the model, on the device to use; see :mod:`oaxe.systems`.
+        system: the model, on the device to use; see :mod:`oaxe.systems`. Or an
+            :class:`~oaxe.engine.engine.Engine`.
         subwords: those that it was trained with.
         languages: names of source and target, for the reader.
         decoding: options that this model should be decoded with unless :meth:`translate` is told
@@ -56,14 +61,14 @@ class Translator:
 
     def __init__(
         self,
-        system: System,
+        system: "System | Engine",
         subwords: Subwords,
         *,
         languages: tuple[str, str] = ("", ""),
         decoding: Mapping[str, Option] | None = None,
         cuda_graphs: bool = True,
     ) -> None:
-        self.system = system
+        self.system: Any = system
         self.subwords = subwords
         self.languages = languages
         self.decoding: dict[str, Option] = {}
@@ -71,7 +76,7 @@ class Translator:
         self.cuda_graphs = cuda_graphs
         self._replays: Replays | None = None
         self._threads, self._was_training = 0, False
-        n_rows = system.transformer.output_weight.shape[0]
+        n_rows = system.vocab_size
         if n_rows != subwords.vocab_size:
             raise UserError(
                 f"there are {subwords.vocab_size} subwords, but the model knows {n_rows}; "
@@ -83,18 +88,21 @@ class Translator:
         cls,
         path: Path | str,
         *,
-        device: torch.device | str = "cpu",
+        device: "torch.device | str" = "cpu",
         systems: Collection[str] = (),
+        threads: int | None = None,
     ) -> "Translator":
-        """Load what :meth:`save_pretrained` wrote: a folder, or a name on the Hugging Face hub.
+        """Load what :meth:`save_pretrained` or ``oaxe export`` wrote: a folder, or a hub's name.
 
         Args:
             path: the folder or name.
             device: where to translate.
             systems: modules with systems of your own that the model may need. Nothing else outside
                 this package is ever imported, whatever the folder says.
+            threads: of a model that was exported for a CPU. Default: as many as there are cores.
         """
-        system, subwords, config = load_folder(path, systems)
+        system: Any
+        system, subwords, config = load_folder(path, systems, threads)
         source, target = config["languages"]
         return cls(
             system.to(device),
@@ -105,6 +113,8 @@ class Translator:
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write the folder that :mod:`oaxe.decoding.saved` describes."""
+        if self.is_exported:
+            raise UserError("an exported model is saved already: copy its folder")
         description = {"languages": list(self.languages), "decoding": self.decoding}
         save_folder(Path(folder), self.system, self.subwords.model, description)
 
@@ -112,7 +122,11 @@ class Translator:
         """The system's ``Decoding``: the defaults of this translator, changed by the options."""
         where = f"decoding with {self.system.name}"
         how = build(self.system.decoding_type, {**self.decoding, **options}, where)
+        if self.is_exported:
+            self.system.check(how)
         if lm := getattr(how, "lm", None):
+            from oaxe.text.ngram_files import check_subwords
+
             check_subwords(Path(lm), self.subwords)
         return how
 
@@ -195,18 +209,43 @@ class Translator:
         how = self.decoding_with(**options)
         tokens = self._tokens(sentences, first_line)
         found = [[Hypothesis([], 0.0, 0)] for _ in sentences]
-        device, refills = self.system.device, self.system.refills
-        recorded = self.cuda_graphs and is_on_gpu(device)
+        refills = self.system.refills
+        recorded = self.cuda_graphs and is_on_gpu(self.system.device)
         recorded = recorded and (refills or sum(map(bool, tokens)) == 1)
         together = None if recorded and refills else max(1, batch_tokens // self.system.rows(how))
         bound = {"batch_tokens": batch_tokens} if refills else {}
-        with self.evaluating(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+        with self._computing(bf16):
             for batch in batches([len(t) for t in tokens], together):
-                source = padded([tokens[i] for i in batch]).to(device)
-                hypotheses = self._decode(source, how, recorded, **bound)
+                rows = [tokens[i] for i in batch]
+                if self.is_exported:
+                    hypotheses = self.system.translate(rows, how)
+                else:
+                    source = padded(rows).to(self.system.device)
+                    hypotheses = self._decode(source, how, recorded, **bound)
                 for i, of_sentence in zip(batch, hypotheses, strict=True):
                     found[i] = of_sentence
         return found
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether the model is one for a CPU, which computes without torch."""
+        return hasattr(self.system, "precision")
+
+    @contextmanager
+    def _computing(self, bf16: bool) -> Iterator[None]:
+        if self.is_exported:
+            if bf16:
+                raise UserError(
+                    f"an exported model computes in its own precision, {self.system.precision}; "
+                    "leave out --bf16"
+                )
+            yield
+            return
+        import torch
+
+        kind = self.system.device.type
+        with self.evaluating(), torch.autocast(kind, torch.bfloat16, enabled=bf16):
+            yield
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -227,11 +266,16 @@ class Translator:
                     self._was_training = False
 
     def _decode(
-        self, source: Tensor, decoding: Any, recorded: bool, **bound: int
+        self, source: "Tensor", decoding: Any, recorded: bool, **bound: int
     ) -> list[list[Hypothesis]]:
+        import torch
+
+        from oaxe.search.replay import REPLAYING, Replays
+
         if self._replays and not (self.cuda_graphs and self._replays.are_of(self.system)):
             self._replays = None
-        translate = partial(self.system.translate, source, decoding, **bound)  # type: ignore[arg-type]
+        system_translate: Callable[..., list[list[Hypothesis]]] = self.system.translate
+        translate = partial(system_translate, source, decoding, **bound)
         if not recorded:
             return translate()
         with REPLAYING:
@@ -285,8 +329,8 @@ def check_sentences(sentences: object) -> None:
             )
 
 
-def is_on_gpu(device: torch.device) -> bool:
-    return device.type == "cuda"
+def is_on_gpu(device: "torch.device | str") -> bool:
+    return not isinstance(device, str) and device.type == "cuda"
 
 
 def batches(lengths: Sequence[int], max_tokens: int | None) -> Iterator[list[int]]:
@@ -311,6 +355,9 @@ def batches(lengths: Sequence[int], max_tokens: int | None) -> Iterator[list[int
         yield batch
 
 
-def padded(tokens: Sequence[Sequence[int]]) -> Tensor:
+def padded(tokens: Sequence[Sequence[int]]) -> "Tensor":
     """``(batch, longest)``, PAD on the right."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
     return pad_sequence([torch.tensor(t) for t in tokens], batch_first=True, padding_value=PAD)

@@ -58,7 +58,7 @@ def measure_speed(
             },
             "sentences_per_second": len(lines) / median(rounds[name]),
             "device": str(translator.system.device),
-            "precision": "bf16" if bf16 else "fp32",
+            "precision": "bf16" if bf16 else getattr(translator.system, "precision", "fp32"),
             "batch_tokens": batch_tokens,
             "decoding": translator.decoding,
             "cuda_graphs": translator.cuda_graphs,  # used on a GPU

@@ -1,5 +1,7 @@
 """How many words a target has, predicted before any of them, for models that need to know."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -55,6 +57,23 @@ def likely_lengths(logits: Tensor, source_mask: Tensor, candidates: int) -> Tens
     logits = logits.masked_fill(length > longest, float("-inf"))
     found = logits.topk(min(candidates, logits.shape[1]), dim=1).indices + 1
     return torch.minimum(found, longest)
+
+
+def likely_enough(logits: Tensor, lengths: Tensor, share: float) -> Tensor:
+    """``(batch,)``: how many lengths have at least this share of the probability of the first.
+
+    Args:
+        logits: ``(batch, max_length + 1)``.
+        lengths: ``(batch, candidates)``, most likely first.
+        share: above 0; 0 is taken for next to nothing.
+
+    Example:
+        >>> logits = torch.tensor([[0.0, 0.7, 0.2, 0.1]]).log()
+        >>> likely_enough(logits, torch.tensor([[1, 2, 3]]), 0.25)
+        tensor([2])
+    """
+    log_probs = logits.gather(1, lengths)
+    return (log_probs >= log_probs[:, :1] + math.log(share or 1e-30)).sum(1)
 
 
 def with_length_in_front(positions: Tensor) -> Tensor:

@@ -1,14 +1,18 @@
-"""What every decoder returns, and the symbols that none of them may predict."""
+"""What every decoder returns, and the symbols that none of them may predict.
+
+An exported model imports this, too: torch is loaded where it is needed.
+"""
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from oaxe.support.config import option
-from oaxe.text.symbols import BLANK, BOS, EOS, LENGTH, MASK, PAD, UNK
+from oaxe.text.symbols import SYMBOLS
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 MOST_LENGTH_PENALTY = 10.0  # with more, scores are too small to be told apart
 LENGTH_PENALTIES = (0.5, 1.0, 1.5, 2.0, 3.0)  # worth trying
@@ -22,16 +26,22 @@ class Hypothesis:
     log_probability: float = 0.0  # of all these positions
 
 
-@cache  # a copy to a GPU waits, and a CUDA graph cannot make one
-def forbidden(device: torch.device, *allowed: int) -> Tensor:
+def special(*allowed: int) -> list[int]:
     """Ids of the special symbols, except those allowed.
 
     None of them stands for text: where the model predicts UNK or MASK, its best word is a better
     answer than the hole that would be left. PAD, BOS, MASK and LENGTH are never targets, so their
     probability is noise; EOS ends a sentence only where no length is predicted.
     """
-    symbols = (PAD, BOS, EOS, UNK, MASK, BLANK, LENGTH)
-    return torch.tensor([s for s in symbols if s not in allowed], device=device)
+    return [symbol for symbol in range(len(SYMBOLS)) if symbol not in allowed]
+
+
+@cache  # a copy to a GPU waits, and a CUDA graph cannot make one
+def forbidden(device: "torch.device", *allowed: int) -> "Tensor":
+    """The same on a device."""
+    import torch
+
+    return torch.tensor(special(*allowed), device=device)
 
 
 def length_penalty() -> Any:

@@ -2,12 +2,11 @@
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from oaxe.support.config import option
 from oaxe.support.errors import UserError
 from oaxe.text.ngram_files import ARRAYS, load_ngrams
 from oaxe.text.ngrams import NGrams
@@ -94,15 +93,6 @@ class Fluency(NamedTuple):
 
     def of_end(self, context: Tensor) -> Tensor | float:
         return self.weight * self.lm.end(context) if self.lm else 0.0
-
-
-def lm() -> Any:
-    """An option of decoders that search with a language model; and its weight."""
-    return option(None, "folder of n-grams, by `oaxe ngrams`, that method beam asks")
-
-
-def lm_weight() -> Any:
-    return option(0.3, "weight of their log-probability in the score of a translation")
 
 
 def language_model(

@@ -20,6 +20,8 @@ EXTRAS = {
         "yaml",
     ),
     "plot": ("matplotlib",),
+    "cpu": ("onnx", "onnxruntime"),
+    "ctranslate2": ("ctranslate2",),
     "serve": ("prometheus_client", "python_multipart", "starlette", "uvicorn"),
 }
 

@@ -207,6 +207,10 @@ class System(nn.Module):
         return self.transformer.max_length
 
     @property
+    def vocab_size(self) -> int:
+        return self.transformer.output_weight.shape[0]
+
+    @property
     def device(self) -> torch.device:
         return self.transformer.output_weight.device
 

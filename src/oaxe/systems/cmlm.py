@@ -17,14 +17,9 @@ from oaxe.model.length import LengthPredictor, with_length_in_front
 from oaxe.model.masking import Masking, decoder_inputs
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Transformer
-from oaxe.search.hypothesis import Hypothesis, length_penalty
-from oaxe.search.one_pass import (
-    Repeats,
-    in_words,
-    log_likelihood,
-    repeats,
-    translate_lengths,
-)
+from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.one_pass import log_likelihood, translate_lengths
+from oaxe.search.options import MaskPredictDecoding
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import Choice, choice, option
 from oaxe.support.errors import UserError
@@ -69,28 +64,7 @@ class Options:
         return self.annealing
 
 
-@dataclass(frozen=True)
-class Decoding:
-    length_candidates: int = option(
-        5, "lengths tried for each sentence; 1 is fastest", at_least=1, at_most=1_000
-    )
-    repeats: Repeats = repeats()
-    refine_steps: int = option(
-        1, "passes of the decoder; above 1 is mask-predict", at_least=1, at_most=1_000
-    )
-    length_penalty: float = length_penalty()
-
-    def __post_init__(self) -> None:
-        if self.repeats == "forbid" and self.refine_steps > 1:
-            raise UserError(
-                "repeats: forbid chooses all words together, mask-predict some of them; "
-                f"refine_steps must be 1, got {self.refine_steps}"
-            )
-
-    def __str__(self) -> str:
-        return in_words(
-            self.length_candidates, self.repeats, self.length_penalty, self.refine_steps
-        )
+Decoding = MaskPredictDecoding
 
 
 class Model(System):
@@ -171,6 +145,7 @@ class Model(System):
             self,
             source,
             length_candidates=decoding.length_candidates,
+            length_share=decoding.length_share,
             repeats=decoding.repeats,
             refine_steps=decoding.refine_steps,
             remove_blanks=self.criterion.has_blanks,

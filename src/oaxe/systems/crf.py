@@ -23,11 +23,12 @@ from oaxe.model.length import LengthPredictor
 from oaxe.model.masking import decoder_inputs
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
-from oaxe.search import one_pass
-from oaxe.search.hypothesis import Hypothesis, length_penalty
-from oaxe.search.one_pass import Repeats, in_every_length, in_words, likely_words, repeats
+from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.one_pass import finished, in_every_length
+from oaxe.search.options import LengthDecoding, Repeats
 from oaxe.search.replay import Call, Tensors, compute
 from oaxe.search.viterbi import viterbi
+from oaxe.search.words import likely_words, positions_at_once
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, System, cmlm
 from oaxe.text.symbols import PAD, SYMBOLS
@@ -49,14 +50,9 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Decoding:
-    length_candidates: int = option(5, "lengths tried for each sentence; 1 is fastest", at_least=1)
-    repeats: Repeats = repeats()
-    length_penalty: float = length_penalty()
-
+class Decoding(LengthDecoding):
     def __str__(self) -> str:
-        how = in_words(self.length_candidates, self.repeats, self.length_penalty)
-        return f"best path, {how}"
+        return f"best path, {super().__str__()}"
 
 
 class Model(System):
@@ -114,7 +110,7 @@ class Model(System):
 
     def scores(self, hidden: Tensor, words: Tensor) -> Tensor:
         """``(rows, length, n)``: logits of ``words (rows, length, n)``; of no others are kept."""
-        at_once = max(1, one_pass.LOGITS_AT_ONCE // len(self.transformer.output_weight))
+        at_once = positions_at_once(self.transformer)
         parts = zip(*(torch.split(x.flatten(0, 1), at_once) for x in (hidden, words)), strict=True)
         found = [self.transformer.logits(states).gather(1, some) for states, some in parts]
         return at_least_float32(torch.cat(found).view(words.shape))
@@ -134,6 +130,7 @@ class Model(System):
                 source,
                 write,
                 length_candidates=decoding.length_candidates,
+                length_share=decoding.length_share,
                 call=call,
                 repeats=decoding.repeats,
                 length_penalty=decoding.length_penalty,
@@ -189,4 +186,4 @@ def write(
     path = viterbi(scores, allowed, mask)
     total = path_score(scores, between, path, mask) - log_normaliser(scores, between, mask)
     tokens = words.gather(2, path.unsqueeze(2)).squeeze(2) * mask
-    return one_pass.finished(tokens, total, mask, repeats, length_penalty)
+    return finished(tokens, total, mask, repeats, length_penalty)

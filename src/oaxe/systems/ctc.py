@@ -12,7 +12,7 @@ et al., 2022), see :mod:`oaxe.losses.ngrams`, or for its words in any order (CoC
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,16 +27,11 @@ from oaxe.model.weak_decoder import WeakDecoder
 from oaxe.search.consensus import TEMPERATURES, generator_of, ranked
 from oaxe.search.ctc_beam import Positions, ctc_prefix_beam
 from oaxe.search.hypothesis import Hypothesis
-from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel, language_model, lm, lm_weight
-from oaxe.search.one_pass import (
-    compact,
-    differs_from_previous,
-    hypotheses,
-    likeliest,
-    likeliest_words,
-    sampled_words,
-)
+from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel, language_model
+from oaxe.search.one_pass import compact, differs_from_previous, hypotheses
+from oaxe.search.options import CTCDecoding
 from oaxe.search.replay import Call, Tensors, compute, padded_source
+from oaxe.search.words import likeliest, likeliest_words, sampled_words
 from oaxe.support.config import Choice, choice, option
 from oaxe.systems import Example, Paper, Progress, System, section
 from oaxe.text.batches import Room
@@ -72,26 +67,7 @@ class Options(Upsampling):
     )
 
 
-@dataclass(frozen=True)
-class Decoding:
-    method: Literal["greedy", "beam", "samples"] = option(
-        "greedy", "the likeliest label of each position, or text (beam), or that of samples"
-    )
-    bonus: float = option(0.0, "log-probability added to words, over blanks: longer translations")
-    beam: int = option(20, "prefixes that method beam follows", at_least=1)
-    top_words: int = option(10, "words of a position that method beam looks at", at_least=1)
-    lm: str | None = lm()
-    lm_weight: float = lm_weight()
-    samples: int = option(32, "translations that method samples draws", at_least=1)
-    temperature: float = option(0.7, "how random they are", at_least=0.01, at_most=2)
-
-    def __str__(self) -> str:
-        words = f" of {self.top_words} words a position" * (self.top_words != 10)
-        fluency = f", n-grams by {self.lm_weight:g}" * (self.lm is not None)
-        beam = f"beam {self.beam} over all alignments{words}{fluency}"
-        drawn = f"consensus of {self.samples} samples, temperature {self.temperature:g}"
-        how = {"greedy": "repeats and blanks removed", "beam": beam, "samples": drawn}[self.method]
-        return how + f", bonus {self.bonus:g}" * (self.bonus != 0 and self.method != "samples")
+Decoding = CTCDecoding
 
 
 class Model(System):

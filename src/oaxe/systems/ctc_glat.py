@@ -16,7 +16,7 @@ from oaxe.losses import linear_ctc_best_path
 from oaxe.model.masking import IGNORED, drawn
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded
-from oaxe.search.one_pass import likeliest
+from oaxe.search.words import likeliest
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, ctc
 from oaxe.systems.ctc import Decoding as Decoding

@@ -21,7 +21,7 @@ the one that is most like the others.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -38,10 +38,12 @@ from oaxe.model.weak_decoder import WeakDecoder
 from oaxe.search.consensus import TEMPERATURES, generator_of, ranked
 from oaxe.search.graph import Graph, sampled_paths, step_by_step, viterbi
 from oaxe.search.graph_beam import prefix_beam
-from oaxe.search.hypothesis import Hypothesis, length_penalty
-from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel, language_model, lm, lm_weight
-from oaxe.search.one_pass import hypotheses, likeliest, likeliest_words, sampled_words
+from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel, language_model
+from oaxe.search.one_pass import hypotheses
+from oaxe.search.options import DAGDecoding
 from oaxe.search.replay import Call, Tensors, compute, padded_source
+from oaxe.search.words import likeliest, likeliest_words, sampled_words
 from oaxe.support.config import Choice, choice, option
 from oaxe.systems import Example, Paper, Progress, System
 from oaxe.systems.ctc import advice_on_length, advice_on_start, but_target_positions
@@ -58,8 +60,6 @@ PAPER = Paper(
 )
 LENGTH_PENALTIES = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0)  # worth trying
 MOST_RATIO = 2  # words of a translation, with EOS, for each token of its source
-
-Method = Literal["viterbi", "beam", "samples", "lookahead", "greedy"]
 
 
 @dataclass(frozen=True)
@@ -79,30 +79,7 @@ class Options:
         return self.start != self.end
 
 
-@dataclass(frozen=True)
-class Decoding:
-    method: Method = option(
-        "viterbi", "the best path, or text (beam), or that of samples; or step by step"
-    )
-    length_penalty: float = length_penalty()
-    beam: int = option(20, "prefixes that method beam follows", at_least=1)
-    top_words: int = option(5, "words of a vertex that method beam looks at", at_least=1)
-    lm: str | None = lm()
-    lm_weight: float = lm_weight()
-    samples: int = option(32, "translations that method samples draws", at_least=1)
-    temperature: float = option(0.7, "how random they are", at_least=0.01, at_most=2)
-
-    def __str__(self) -> str:
-        penalty = f", length penalty {self.length_penalty:g}" * (self.length_penalty != 1)
-        words = f" of {self.top_words} words a vertex" * (self.top_words != 5)
-        fluency = f", n-grams by {self.lm_weight:g}" * (self.lm is not None)
-        return {
-            "beam": f"beam {self.beam} over all paths{words}{penalty}{fluency}",
-            "viterbi": f"joint Viterbi{penalty}",
-            "samples": f"consensus of {self.samples} samples, temperature {self.temperature:g}",
-            "lookahead": "lookahead, repeats removed",
-            "greedy": "greedy, repeats removed",
-        }[self.method]
+Decoding = DAGDecoding
 
 
 class Links(nn.Module):

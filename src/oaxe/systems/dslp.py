@@ -20,7 +20,7 @@ from oaxe.losses import linear_ctc_best_path, linear_ctc_loss
 from oaxe.model.masking import IGNORED
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
-from oaxe.search.one_pass import likeliest
+from oaxe.search.words import likeliest
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, System, ctc
 from oaxe.systems.ctc import Decoding as Decoding

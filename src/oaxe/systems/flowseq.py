@@ -26,8 +26,9 @@ from oaxe.model.masking import IGNORED, decoder_inputs
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis, length_penalty
-from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, likeliest, read
+from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, read
 from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
+from oaxe.search.words import likeliest
 from oaxe.support.config import option
 from oaxe.support.errors import UserError
 from oaxe.systems import Example, Paper, Progress, System, cmlm
@@ -157,7 +158,7 @@ class Model(System):
         recorded = call is not compute
         if recorded:
             source = padded_source(source, self.max_length)
-        hidden, seen, lengths = call(read, self, source, candidates=decoding.length_candidates)
+        hidden, seen, lengths, _ = call(read, self, source, candidates=decoding.length_candidates)
         longest = int(lengths.max())  # device sync
         if recorded:
             longest = rounded(longest, self.max_length)

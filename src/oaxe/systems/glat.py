@@ -19,8 +19,9 @@ from oaxe.model.length import LengthPredictor
 from oaxe.model.masking import IGNORED, decoder_inputs, drawn
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
-from oaxe.search.hypothesis import Hypothesis, length_penalty
-from oaxe.search.one_pass import Repeats, in_words, predict, repeats, translate_lengths
+from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.one_pass import predict, translate_lengths
+from oaxe.search.options import LengthDecoding
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, System, cmlm
@@ -44,16 +45,7 @@ class Options:
         return self.start != self.end
 
 
-@dataclass(frozen=True)
-class Decoding:
-    length_candidates: int = option(
-        5, "lengths tried for each sentence; 1 is fastest", at_least=1, at_most=1_000
-    )
-    repeats: Repeats = repeats()
-    length_penalty: float = length_penalty()
-
-    def __str__(self) -> str:
-        return in_words(self.length_candidates, self.repeats, self.length_penalty)
+Decoding = LengthDecoding
 
 
 class Model(System):
@@ -116,6 +108,7 @@ class Model(System):
             self,
             source,
             length_candidates=decoding.length_candidates,
+            length_share=decoding.length_share,
             repeats=decoding.repeats,
             length_penalty=decoding.length_penalty,
             call=call,

@@ -25,8 +25,9 @@ from oaxe.model.masking import IGNORED, causal_inputs, decoder_inputs
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis
-from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, likeliest
+from oaxe.search.one_pass import compact, differs_from_previous, hypotheses
 from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
+from oaxe.search.words import likeliest
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, System
 from oaxe.text.symbols import MASK, PAD

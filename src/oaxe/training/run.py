@@ -23,7 +23,7 @@ import yaml
 from rich.console import Console
 from safetensors import SafetensorError
 
-from oaxe.decoding.saved import RUN, differences
+from oaxe.decoding.saved import RUN, differences, is_exported
 from oaxe.decoding.translator import Translator
 from oaxe.support.config import changed, flatten, to_mapping
 from oaxe.support.devices import usable_device
@@ -209,8 +209,11 @@ def translator_of(settings: Settings, system: System) -> Translator:
 def load_translator(model: str, device: str | None, systems: Collection[str] = ()) -> Translator:
     """A run, one of its checkpoints, a model folder, its weights, or a name on the hub.
 
-    On the GPU, if there is one. ``systems`` are modules of the user's own that it may need.
+    On the GPU, if there is one, unless it was exported for a CPU. ``systems`` are modules of the
+    user's own that it may need.
     """
+    if is_exported(model):
+        return Translator.from_pretrained(model, device=device or "cpu")
     device = usable_device(device)
     path = Path(model)
     folder = (path.parent if path.is_file() else path).absolute()

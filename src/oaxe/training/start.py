@@ -94,6 +94,10 @@ def _load(
     """A model of the same languages and subwords; ``setting`` is what names its path."""
     data = Path(settings.data.folder)
     found, their_subwords, config = load_folder(path, [settings.model.system, *systems])
+    if not isinstance(found, System):
+        raise UserError(
+            f"{setting} {path} was exported for a CPU; give the model that it was made from"
+        )
     check_direction(f"{setting} {path}", config["languages"], data, languages)
     if their_subwords.read_bytes() != load_subwords(data).model:
         raise UserError(

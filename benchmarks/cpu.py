@@ -1,0 +1,152 @@
+"""CPU: the engine of exported models against CTranslate2, in int8 and with random weights.
+
+Every contender is a process of its own; they take turns in random order. Every sentence and every
+translation has the same number of tokens. CTranslate2 is optional: pip install "oaxe[ctranslate2]".
+"""
+
+import json as jsons
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from benchmarks.engines import Rows
+from benchmarks.harness import JsonPath, Repeats, Report, Seed, Size, Vocab, relative_time
+from oaxe.engine import export
+from oaxe.engine.engine import available_threads
+from oaxe.engine.output import paths
+from oaxe.model.transformer import SIZES
+from oaxe.support.errors import UserError
+from oaxe.systems import build, cmlm, ctc, transformer
+from oaxe.text.symbols import EOS, LENGTH, SYMBOLS
+
+BASELINE = "CTranslate2 12-1, greedy"
+ENGINE = {"1 length": 1, "5 lengths": 5}
+
+
+def cpu(
+    size: Size = "base",
+    vocab: Vocab = 32_000,
+    length: Annotated[int, typer.Option(min=11, help="Tokens of source and target.")] = 27,
+    batches: Annotated[str, typer.Option(help="Numbers of sentences at once.")] = "1,16,64",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of each. Default: as many as cores.")
+    ] = None,
+    repeats: Repeats = 10,
+    seed: Seed = 0,
+    json: JsonPath = None,
+) -> None:
+    """CPU: exported one-pass models in int8 against CTranslate2."""
+    if size not in SIZES:
+        raise UserError(f"--size must be one of {', '.join(SIZES)}, got {size}")
+    threads = threads or available_threads()
+    about = {"size": size, "vocab": vocab, "length": length, "threads": threads, "seed": seed}
+    report = Report(json, output=paths()[0], **about)
+    rng = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        makers = contenders(folder, size, vocab, length)
+        ask = {
+            name: stack.enter_context(process(make, threads, length))
+            for name, make in makers.items()
+        }
+        for sentences in map(int, batches.split(",")):
+            words = rng.integers(LENGTH + 1, vocab, (sentences, length))
+            words[:, -1] = EOS
+            runs = {name: partial(run, words.tolist()) for name, run in ask.items()}
+            title = f"{sentences} at once"
+            timings = report.measure(runs, repeats, title, clock=_own_clock)
+            rate = {name: sentences / timing.median for name, timing in timings.items()}
+            columns = {"sentences/s": rate, f"time / {BASELINE}": relative_time(timings, BASELINE)}
+            report.add(title, timings, {name: column for name, column in columns.items() if column})
+
+
+def _own_clock(run: Callable[[], object]) -> float:
+    """A contender measures its own time: sending a batch to its process is not part of it."""
+    seconds = run()
+    assert isinstance(seconds, float)
+    return seconds
+
+
+Maker = tuple[str, Path, dict[str, Any]]  # kind, folder, options
+
+
+def contenders(folder: Path, size: str, vocab: int, length: int) -> dict[str, Maker]:
+    """Write all models; how each of them is to be used."""
+    found: dict[str, Maker] = {}
+    for kind in dict.fromkeys((size, "12-1")):
+        for system, options in (("cmlm", cmlm.Options()), ("ctc", ctc.Options())):
+            path = folder / f"{system}-{kind}"
+            write_engine(path, system, options, kind, vocab, length)
+            if system == "ctc":
+                found[f"engine {kind}, CTC"] = ("engine", path, {})
+            else:
+                for lengths, n in ENGINE.items():
+                    how = {"length_candidates": n}
+                    found[f"engine {kind}, {lengths}"] = ("engine", path, how)
+        if find_spec("ctranslate2") is not None:
+            path = folder / f"ct2-{kind}"
+            write_ctranslate(path, kind, vocab, length)
+            for search, beam in (("greedy", 1), ("beam 5", 5)):
+                found[f"CTranslate2 {kind}, {search}"] = ("ctranslate2", path, {"beam_size": beam})
+    return found
+
+
+def weights_of(
+    system: str, options: Any, size: str, vocab: int, length: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of a new model, and its description."""
+    architecture = {"vocab_size": vocab, **SIZES[size], "max_length": 2 * length}
+    model = build(system, architecture, options)
+    weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
+    return weights, model.description()
+
+
+def write_engine(
+    folder: Path, system: str, options: Any, size: str, vocab: int, length: int
+) -> None:
+    weights, config = weights_of(system, options, size, vocab, length)
+    if system == "cmlm":  # the right length is the likeliest, its neighbours follow
+        distance = np.abs(np.arange(2 * length + 1) - (length - 1))
+        weights["length.output.bias"] = (-10.0 * distance).astype(np.float32)
+    export.export(folder, weights, {**config, "decoding": {}}, b"", int8=True)
+
+
+def write_ctranslate(folder: Path, size: str, vocab: int, length: int) -> None:
+    from oaxe.engine import ctranslate
+
+    weights, config = weights_of("transformer", transformer.Options(), size, vocab, length)
+    ctranslate.export(folder, weights, config, b"", names(vocab), int8=True)
+
+
+def names(vocab: int) -> list[str]:
+    return [*SYMBOLS, *(f"w{i}" for i in range(len(SYMBOLS), vocab))]
+
+
+@contextmanager
+def process(maker: Maker, threads: int, length: int) -> Iterator[Callable[[Rows], float]]:
+    """A process that translates the batches it is sent, and answers with the seconds it took."""
+    kind, folder, how = maker
+    module = [sys.executable, "-m", "benchmarks.engines"]
+    arguments = [kind, str(folder), str(threads), str(length), jsons.dumps(how)]
+    with Popen([*module, *arguments], stdin=PIPE, stdout=PIPE, text=True) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        to, of = worker.stdin, worker.stdout
+
+        def run(rows: Rows) -> float:
+            print(jsons.dumps(rows), file=to, flush=True)
+            return float(of.readline())
+
+        yield run
+        to.close()

@@ -1,0 +1,50 @@
+"""``oaxe export``."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from oaxe.commands.options import Systems
+
+
+def export(
+    model: Annotated[
+        str, typer.Argument(help="Folder of a run, of one of its checkpoints or of a saved model.")
+    ],
+    folder: Annotated[Path, typer.Argument(help="Folder to write; new or empty.")],
+    int8: Annotated[
+        bool,
+        typer.Option(
+            "--int8",
+            help="Weights in 8 bits: a quarter of the size, and faster. Default: float32.",
+        ),
+    ] = False,
+    length_share: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Default of that option of decoding, if the model has none: lengths less likely "
+            "than this share of the likeliest are not tried.",
+        ),
+    ] = 0.1,
+    format: Annotated[
+        Literal["onnx", "ctranslate2"],
+        typer.Option(help="Format: onnx for one-pass models, ctranslate2 for autoregressive ones."),
+    ] = "onnx",
+    systems: Systems = None,
+) -> None:
+    """Write a model for a CPU, which translates without PyTorch.
+
+    Give the folder of a one-pass model to `oaxe translate`, `serve` or `evaluate` as --model.
+    """
+    from oaxe.decoding.exported import export
+    from oaxe.support.console import new_console
+    from oaxe.training.run import load_translator
+
+    translator = load_translator(model, "cpu", systems or ())
+    export(translator, folder, int8=int8, length_share=length_share, format=format)
+    size = sum(path.stat().st_size for path in folder.iterdir()) / 2**20
+    use = f"; use it with: oaxe translate --model {folder}" * (format == "onnx")
+    new_console().print(f"{folder}: {size:.1f} MiB{use}", highlight=False)

@@ -1,0 +1,268 @@
+"""An exported model: the passes by ONNX Runtime, the rest in numpy; torch is never imported."""
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from safetensors.numpy import load_file
+
+from oaxe.engine.output import FloatOutput, Int8Output
+from oaxe.engine.search import (
+    MOST_RATIO,
+    Bools,
+    Floats,
+    Ints,
+    differs_from_previous,
+    from_end,
+    graph_inputs,
+    least_likely,
+    likely_lengths,
+    padded,
+    step_by_step,
+    viterbi,
+)
+from oaxe.search.hypothesis import Hypothesis, special
+from oaxe.search.options import CTCDecoding, DAGDecoding, LengthDecoding, MaskPredictDecoding
+from oaxe.support.errors import UserError
+from oaxe.text.symbols import BLANK, LENGTH, MASK, PAD
+
+LEAST = np.float32(1e-30)  # a probability that has a logarithm
+ENCODER, DECODER, TABLES = FILES = ("encoder.onnx", "decoder.onnx", "tables.safetensors")
+
+
+DECODINGS: dict[str, type[Any]] = {  # the systems that can be exported
+    "cmlm": MaskPredictDecoding,
+    "glat": LengthDecoding,
+    "ctc": CTCDecoding,
+    "ctc_glat": CTCDecoding,
+    "dag": DAGDecoding,
+}
+MISSING = {  # values of options that need torch, and what there is instead
+    "method": ({"beam", "samples"}, "another method"),
+    "repeats": ({"forbid"}, "merge or keep"),
+}
+
+
+def check(decoding: Any) -> None:
+    """Raises UserError for options that only the torch model has."""
+    for name, (values, others) in MISSING.items():
+        if (value := getattr(decoding, name, None)) in values:
+            raise UserError(
+                f"an exported model has no {name}: {value}; take {others}, or the model that it "
+                "was made from, which translates with torch"
+            )
+    if getattr(decoding, "lm", None) is not None:
+        raise UserError(
+            f"an exported model asks no language model, got lm: {decoding.lm}; leave it out, or "
+            "take the model that it was made from, which translates with torch"
+        )
+
+
+class Engine:
+    """What a :class:`~oaxe.decoding.translator.Translator` asks of a system, on a CPU.
+
+    Args:
+        folder: of :func:`oaxe.engine.export.export`.
+        config: its ``config.json``.
+        threads: of all operators; None: as many as there are cores, or as OMP_NUM_THREADS says.
+    """
+
+    translates, refills, training, device = True, False, False, "cpu"
+    no_ncm = "the engine for CPUs finds the best translation only"
+
+    def __init__(self, folder: Path, config: Mapping[str, Any], threads: int | None = None) -> None:
+        self.name, self.options = str(config["system"]), config["options"]
+        self.max_length = int(config["architecture"]["max_length"])
+        self.precision = str(config["precision"])
+        self.crc32 = "-".join(f"{config['crc32'][name]:08x}" for name in FILES)
+        self.threads = threads or available_threads()
+        self.tables = load_file(folder / TABLES)
+        tokens = self.tables["tokens"]
+        self.output: FloatOutput | Int8Output = FloatOutput(tokens)
+        if "scale" in self.tables:
+            scale, sums = self.tables["scale"], self.tables["sums"]
+            self.output = Int8Output(tokens, scale, sums, self.threads)
+        self.vocab_size = self.output.vocab_size
+        self._encoder, self._decoder = (
+            session(folder / name, self.threads) for name in (ENCODER, DECODER)
+        )
+
+    def to(self, device: object) -> "Engine":
+        if str(device) != "cpu":
+            raise UserError(
+                f"a model that was exported for a CPU cannot be on {device}; leave out the device, "
+                "or give the model that it was exported from"
+            )
+        return self
+
+    def check(self, decoding: Any) -> None:
+        check(decoding)
+
+    @property
+    def decoding_type(self) -> type[Any]:
+        return DECODINGS[self.name]
+
+    def rows(self, decoding: Any) -> int:
+        """How many hypotheses of a sentence are decoded side by side, for the size of batches."""
+        if self.name == "dag":
+            return int(self.options["vertices"])
+        return int(getattr(decoding, "length_candidates", 1))
+
+    def translate(self, sources: Sequence[Sequence[int]], decoding: Any) -> list[list[Hypothesis]]:
+        """Hypotheses of each sentence, best first; ``sources`` end with EOS."""
+        if isinstance(decoding, LengthDecoding):
+            return self._by_length(sources, decoding)
+        if isinstance(decoding, DAGDecoding):
+            return self._by_path(padded(sources), decoding)
+        return self._by_position(padded(sources), decoding.bonus)
+
+    def _by_length(
+        self, sources: Sequence[Sequence[int]], how: LengthDecoding
+    ) -> list[list[Hypothesis]]:
+        source = padded([[LENGTH, *tokens] for tokens in sources])
+        memory, logits = self._encode(source)
+        n_tokens = np.array([len(tokens) - 1 for tokens in sources])
+        lengths = likely_lengths(logits, n_tokens, how.length_candidates, how.length_share)
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        # Those with equally many candidates form a batch.
+        for count in sorted({len(row) for row in lengths}):
+            some = [i for i, row in enumerate(lengths) if len(row) == count]
+            seen = source[some] != PAD
+            longest = int(seen.sum(1).max())
+            rows = self._of_lengths(
+                np.concatenate([lengths[i] for i in some]),
+                memory[some, :longest],
+                seen[:, :longest],
+                how,
+            )
+            for number, i in enumerate(some):
+                of_sentence = rows[number * count : (number + 1) * count]
+                found[i] = sorted(of_sentence, key=lambda h: h.score, reverse=True)
+        return found
+
+    def _of_lengths(
+        self, lengths: Ints, memory: Floats, seen: Bools, how: LengthDecoding
+    ) -> list[Hypothesis]:
+        mask = np.arange(lengths.max()) < lengths[:, None]
+        has_blanks = self.options.get("loss", {}).get("name") == "axe"
+        never = special(*([BLANK] if has_blanks else []))
+        predict = partial(self._predict, memory=memory, seen=seen, never=never)
+        tokens, log_probs = predict(np.where(mask, MASK, PAD), mask, mask)
+        steps = getattr(how, "refine_steps", 1)
+        for step in range(1, steps):
+            masked = least_likely(log_probs, mask, lengths * (steps - step) // steps)
+            again, again_log_probs = predict(np.where(masked, MASK, tokens), mask, masked)
+            tokens = np.where(masked, again, tokens)
+            log_probs = np.where(masked, again_log_probs, log_probs)
+        totals = log_probs.sum(1)
+        scores = totals / (lengths**how.length_penalty).astype(np.float32)
+        rows = []
+        for row, length, score, total in zip(tokens, lengths, scores, totals, strict=True):
+            words = row[:length]
+            words = words[words != BLANK][None]
+            words = words[0] if how.repeats == "keep" else words[differs_from_previous(words)]
+            rows.append(Hypothesis(words.tolist(), float(score), int(length), float(total)))
+        return rows
+
+    def _by_position(self, source: Ints, bonus: float) -> list[list[Hypothesis]]:
+        """CTC: the likeliest label of each position, repeats collapsed, then blanks removed."""
+        inputs = source.repeat(int(self.options["upsample"]), 1)
+        mask = inputs != PAD
+        memory, _ = self._encode(source)
+        hidden = self._decode(inputs, mask, memory, source != PAD)[0]
+        tokens, log_probs = self._likeliest(hidden, mask, special(BLANK))
+        if bonus:
+            blank = mask & (tokens == BLANK)
+            words, among_words = self._likeliest(hidden, blank, special())
+            log_no_blank = np.log(-np.expm1(np.where(blank, log_probs, -1)) + LEAST)
+            better = blank & (among_words + log_no_blank + bonus > log_probs)
+            tokens = np.where(better, words, tokens)
+            log_probs = np.where(better, among_words + log_no_blank, log_probs)
+        keep = mask & differs_from_previous(tokens) & (tokens != BLANK)
+        totals, lengths = log_probs.sum(1), mask.sum(1)
+        columns = zip(tokens, keep, totals / lengths, lengths, totals, strict=True)
+        return [
+            [Hypothesis(row[kept].tolist(), float(score), int(length), float(total))]
+            for row, kept, score, length, total in columns
+        ]
+
+    def _by_path(self, source: Ints, how: DAGDecoding) -> list[list[Hypothesis]]:
+        """DAG: the words of a path through the graph."""
+        inputs = graph_inputs(source, int(self.options["vertices"]))
+        mask = inputs != PAD
+        memory, _ = self._encode(source)
+        hidden, links = self._decode(inputs, mask, memory, source != PAD)
+        words, log_probs = self._likeliest(hidden, inputs == MASK, special())
+        last, penalty = mask.sum(1) - 1, how.length_penalty
+        if how.method == "viterbi":
+            limit = MOST_RATIO * (source != PAD).sum(1)
+            rows = viterbi(words, log_probs, links, last, limit, penalty)
+        else:
+            weight = float(how.method == "lookahead")
+            rows = step_by_step(words, log_probs, links, last, weight, penalty)
+        return [[row] for row in rows]
+
+    def _encode(self, source: Ints) -> tuple[Floats, Floats]:
+        """Hidden states of the source, and the logits of the length if the model predicts it."""
+        mask = source != PAD
+        given = {"x": self._embedded(source, mask, "source"), "mask": mask.astype(np.int32)}
+        found: list[Floats] = self._encoder.run(None, given)
+        return found[0], found[-1]
+
+    def _predict(
+        self,
+        inputs: Ints,
+        mask: Bools,
+        where: Bools,
+        memory: Floats,
+        seen: Bools,
+        never: Sequence[int],
+    ) -> tuple[Ints, Floats]:
+        """The likeliest words at the positions ``where``, their log-probabilities; 0 elsewhere."""
+        return self._likeliest(self._decode(inputs, mask, memory, seen)[0], where, never)
+
+    def _decode(self, inputs: Ints, mask: Bools, memory: Floats, seen: Bools) -> list[Floats]:
+        given = {
+            "x": self._embedded(inputs, mask, "target"),
+            "mask": mask.astype(np.int32),
+            "memory": memory,
+            "memory_mask": seen.astype(np.int32),
+        }
+        if "links" in self.tables:
+            given["positions"] = self.tables["links"][: inputs.shape[1]]
+        found: list[Floats] = self._decoder.run(None, given)
+        return found
+
+    def _likeliest(self, hidden: Floats, where: Bools, never: Sequence[int]) -> tuple[Ints, Floats]:
+        tokens, log_probs = np.zeros(where.shape, np.int64), np.zeros(where.shape, np.float32)
+        tokens[where], log_probs[where] = self.output.likeliest(hidden[where], never)
+        return tokens, log_probs
+
+    def _embedded(self, tokens: Ints, mask: Bools, side: str) -> Floats:
+        """``(rows, length, dim)``: what the graphs read, before it is normalised."""
+        x = self.output.embed(tokens)
+        x += self.tables[f"{side}_positions"][: tokens.shape[1]]
+        if f"{side}_from_end" in self.tables:
+            x += self.tables[f"{side}_from_end"][from_end(mask)]
+        return x
+
+
+def session(path: Path, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    # Threads that spin while they wait take the time of the others.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def available_threads() -> int:
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,186 @@
+"""The output layer: the likeliest word at each position, and its log-probability.
+
+Hidden states are multiplied with the embeddings of all words; of these products only the maximum
+and the logsumexp count. In int8 the embeddings have 8 bits and a scale a word; the states get 7
+bits and a scale a position, so that two products fit into 16 bits and every processor computes the
+same whole numbers. The layout in memory is that of the C code in ``_output.c``, which keeps a panel
+of words in the cache for all positions: 16 words side by side, 4 numbers of each.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    from oaxe.engine import _output
+except ImportError:  # no C compiler
+    _output = None  # type: ignore[assignment]
+
+Floats = NDArray[np.float32]
+Found = tuple[NDArray[np.int64], Floats]  # words and log-probabilities
+
+LARGEST = 127  # of an embedding
+MIDDLE, REACH = 64, 63  # a state is MIDDLE + a whole number from -REACH to REACH
+WORDS, NUMBERS = 16, 4  # side by side in memory
+PANEL, ROWS = 64, 4  # words and positions that the C code takes at a time
+AT_ONCE = 2**24  # logits in memory, where there is no C code
+NEVER = np.float32(-1e30)  # the logit of what may not be predicted
+
+
+class FloatOutput:
+    """``weight (vocab, dim)``"""
+
+    def __init__(self, weight: Floats) -> None:
+        self.weight = weight
+        self.vocab_size = len(weight)
+
+    def embed(self, tokens: NDArray[np.int64]) -> Floats:
+        """``(..., dim)``"""
+        return self.weight[tokens]
+
+    def likeliest(self, hidden: Floats, never: Sequence[int]) -> Found:
+        """Of ``hidden (positions, dim)``; ``never`` are the words that may not be predicted."""
+        found = [
+            _likeliest(part @ self.weight.T, never) for part in _parts(hidden, self.vocab_size)
+        ]
+        return _joined(found)
+
+
+class Int8Output:
+    """Embeddings of whole numbers, with a scale for each word.
+
+    Args:
+        packed: ``(blocks, dim / NUMBERS, WORDS, NUMBERS)``, of :func:`pack`.
+        scale: ``(vocab,)``.
+        sums: ``(vocab,)``: of the numbers of each word.
+        threads: that share the words.
+        path: of the C code; None: the best that the processor has, or numpy.
+    """
+
+    def __init__(
+        self,
+        packed: NDArray[np.int8],
+        scale: Floats,
+        sums: NDArray[np.int32],
+        threads: int = 1,
+        path: str | None = None,
+    ) -> None:
+        self.packed, self.scale, self.sums = packed, scale, sums
+        self.vocab_size = len(scale)
+        self.path = path or paths()[0]
+        n_panels = len(packed) * WORDS // PANEL
+        ends = np.linspace(0, n_panels, min(threads, n_panels) + 1).round().astype(int).tolist()
+        self._shares = list(pairwise(ends))
+        self._pool = ThreadPoolExecutor(len(self._shares), "output")
+
+    def embed(self, tokens: NDArray[np.int64]) -> Floats:
+        """``(..., dim)``"""
+        rows = self.packed[tokens // WORDS, :, tokens % WORDS]
+        embedded: Floats = rows.reshape(*tokens.shape, -1) * self.scale[tokens, None]
+        return embedded
+
+    def likeliest(self, hidden: Floats, never: Sequence[int]) -> Found:
+        """Of ``hidden (positions, dim)``; ``never`` are the words that may not be predicted."""
+        if self.path == "numpy":
+            return self._with_numpy(hidden, never)
+        n, dim = hidden.shape
+        states, row_scale = quantised_states(np.pad(hidden, ((0, -n % ROWS), (0, 0))))
+        excluded = np.array(never, np.int64)
+        given = states, row_scale, self.packed, self.scale, self.sums, excluded
+        sizes = len(states), dim // NUMBERS, self.vocab_size, len(excluded)
+
+        def best_of(panels: tuple[int, int]) -> tuple[Floats, NDArray[np.int64], Floats]:
+            top = np.full(len(states), 2 * NEVER, np.float32)
+            word, total = np.zeros(len(states), np.int64), np.zeros(len(states), np.float32)
+            arrays = (array.ctypes.data for array in (*given, top, word, total))
+            _output.likeliest(self.path, *arrays, *sizes, *panels)
+            return top[:n], word[:n], total[:n]
+
+        if len(self._shares) == 1 or n == 0:
+            shares = [best_of(self._shares[0])]
+        else:
+            shares = list(self._pool.map(best_of, self._shares))
+        tops, words, totals = (np.stack(parts) for parts in zip(*shares, strict=True))
+        first = tops.argmax(0)
+        top = tops.max(0)
+        total = (totals * np.exp(tops - top)).sum(0)
+        return words[first, np.arange(n)], -np.log(total)
+
+    @cached_property
+    def _floats(self) -> Floats:
+        """Of whole numbers below 2 ** 24, products in float32 are exact in whatever order."""
+        return unpack(self.packed)[: self.vocab_size].astype(np.float32)
+
+    def _with_numpy(self, hidden: Floats, never: Sequence[int]) -> Found:
+        states, scale = quantised_states(hidden)
+        found = []
+        start = 0
+        for part in _parts(states, self.vocab_size):
+            products = (part.astype(np.float32) - MIDDLE) @ self._floats.T
+            logits = products * self.scale * scale[start : start + len(part), None]
+            found.append(_likeliest(logits, never))
+            start += len(part)
+        return _joined(found)
+
+
+def paths() -> list[str]:
+    """How logits in int8 can be computed here: in C with VNNI or AVX2, by numpy; fastest first."""
+    return [*([] if _output is None else _output.paths()), "numpy"]
+
+
+def quantised_states(hidden: Floats) -> tuple[NDArray[np.uint8], Floats]:
+    """``hidden ≈ (states - MIDDLE) * scale``, a scale for each position.
+
+    Example:
+        >>> states, scale = quantised_states(np.array([[0.5, -1.0, 0.0]], np.float32))
+        >>> states.tolist(), scale.tolist()
+        ([[96, 1, 64]], [0.01587301678955555])
+    """
+    scale = np.maximum(np.abs(hidden).max(1), np.float32(1e-20)) / np.float32(REACH)
+    states = np.rint(hidden / scale[:, None] + MIDDLE).astype(np.uint8)
+    return states, scale
+
+
+def pack(rounded: NDArray[np.int8]) -> NDArray[np.int8]:
+    """``(vocab, dim)`` to ``(blocks, dim / NUMBERS, WORDS, NUMBERS)``; zeros fill up a panel.
+
+    Example:
+        >>> table = np.arange(17 * 8, dtype=np.int8).reshape(17, 8)
+        >>> pack(table).shape, np.array_equal(unpack(pack(table))[:17], table)
+        ((4, 2, 16, 4), True)
+    """
+    vocab, dim = rounded.shape
+    padded = np.pad(rounded, ((0, -vocab % PANEL), (0, 0)))
+    blocks = padded.reshape(-1, WORDS, dim // NUMBERS, NUMBERS)
+    return np.ascontiguousarray(blocks.transpose(0, 2, 1, 3))
+
+
+def unpack(packed: NDArray[np.int8]) -> NDArray[np.int8]:
+    """The inverse of :func:`pack`, with the words that filled up the last panel."""
+    blocks, groups, words, numbers = packed.shape
+    return packed.transpose(0, 2, 1, 3).reshape(blocks * words, groups * numbers)
+
+
+def _parts(rows: NDArray[Any], vocab_size: int) -> list[NDArray[Any]]:
+    at_once = max(1, AT_ONCE // vocab_size)
+    return [rows[i : i + at_once] for i in range(0, len(rows), at_once)]
+
+
+def _likeliest(logits: Floats, never: Sequence[int]) -> Found:
+    logits[:, list(never)] = NEVER
+    best = logits.argmax(1)
+    top = logits[np.arange(len(logits)), best]
+    logits -= top[:, None]
+    return best, -np.log(np.exp(logits, out=logits).sum(1))
+
+
+def _joined(found: list[Found]) -> Found:
+    if not found:
+        return np.zeros(0, np.int64), np.zeros(0, np.float32)
+    words, log_probs = zip(*found, strict=True)
+    return np.concatenate(words), np.concatenate(log_probs)

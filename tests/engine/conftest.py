@@ -1,0 +1,1 @@
+from tests.decoding.conftest import subwords as subwords

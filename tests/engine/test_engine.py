@@ -1,0 +1,235 @@
+"""An exported model translates as the model that it was made from, without torch."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from oaxe.decoding.exported import LENGTH_SHARE, export
+from oaxe.decoding.saved import is_exported
+from oaxe.decoding.translator import Translation, Translator
+from oaxe.engine.engine import DECODINGS, FILES, Engine, available_threads
+from oaxe.engine.export import export as write_folder
+from oaxe.support.errors import UserError
+from oaxe.systems import find
+from oaxe.text.subwords import Subwords
+from tests.decoding.samples import SENTENCES
+from tests.models import emphasise, micro
+from tests.systems.digits import digit_strings, learn
+
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "cmlm": ("cmlm", {}, {}),
+    "cmlm, pre-norm": ("cmlm", {"norm": "pre"}, {}),
+    "cmlm, from both ends": ("cmlm", {"positions": "both"}, {}),
+    "cmlm, AXE": ("cmlm", {}, {"loss": "axe"}),
+    "cmlm, deep encoder": ("cmlm", {"encoder_layers": 3, "decoder_layers": 1}, {}),
+    "glat": ("glat", {}, {}),
+    "ctc": ("ctc", {}, {"upsample": 3}),
+    "ctc_glat": ("ctc_glat", {"norm": "pre"}, {}),
+    "dag": ("dag", {}, {"vertices": 3}),
+}
+
+
+def translator(subwords: Subwords, case: str) -> Translator:
+    name, architecture, options = CASES[case]
+    sizes = {"vocab_size": subwords.vocab_size, "max_length": 40, **architecture}
+    system = micro(name, options=options, **sizes)
+    if "loss" in options or name.startswith("ctc"):
+        emphasise(system, 5)  # blanks
+    return Translator(system, subwords, languages=("en", "xx"))
+
+
+def exported(ours: Translator, folder: Path, *, int8: bool = False) -> Translator:
+    export(ours, folder, int8=int8, length_share=0.0)
+    return Translator.from_pretrained(folder, threads=1)
+
+
+def check_same(found: list[list[Translation]], expected: list[list[Translation]]) -> None:
+    assert [[t.tokens for t in ts] for ts in found] == [[t.tokens for t in ts] for ts in expected]
+    assert [[t.length for t in ts] for ts in found] == [[t.length for t in ts] for ts in expected]
+    for name in ("score", "log_probability"):
+        values = [[getattr(t, name) for ts in all_ for t in ts] for all_ in (found, expected)]
+        assert values[0] == pytest.approx(values[1], abs=2e-3)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_translates_as_torch_does(case: str, subwords: Subwords, tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    ours = translator(subwords, case)
+    engine = exported(ours, tmp_path / "new")
+    options: list[dict[str, Any]] = [{}]
+    if "cmlm" in case:
+        options += [{"repeats": "keep", "length_penalty": 1.5}]
+        # Of many blanks, all as good as certain, rounding decides which is the least likely.
+        options += [{"refine_steps": 3}] * (case != "cmlm, AXE")
+    if case in ("cmlm", "glat"):
+        options += [{"length_candidates": 1}, {"length_share": 0.9}, {"length_share": 0.5}]
+        options += [{"length_candidates": 60}]
+    if case.startswith("ctc"):
+        options += [{"bonus": bonus} for bonus in (0.5, 2.0, 8.0)]
+    if case == "dag":
+        options += [
+            {"method": m, "length_penalty": 0.5} for m in ("viterbi", "lookahead", "greedy")
+        ]
+    for changes in options:
+        for batch_tokens in (1, 10**6):
+            how: dict[str, Any] = {"batch_tokens": batch_tokens, **changes}
+            expected = ours.translate_scored(SENTENCES, **how)
+            assert len({t[0].text for t in expected}) > 3
+            check_same(engine.translate_scored(SENTENCES, **how), expected)
+    assert engine.languages == ours.languages
+    assert str(engine.decoding_with()) == str(ours.decoding_with())
+
+
+def test_share_leaves_out_unlikely_lengths(subwords: Subwords, tmp_path: Path) -> None:
+    ours = translator(subwords, "cmlm")
+    engine = exported(ours, tmp_path / "new")
+    for model in (ours, engine):
+        every = model.translate_scored(SENTENCES, length_candidates=4)
+        some = model.translate_scored(SENTENCES, length_candidates=4, length_share=0.7)
+        few = model.translate_scored(SENTENCES, length_candidates=4, length_share=1.0)
+        assert {len(found) for found in every} == {1, 4}  # 1: an empty line
+        assert {len(found) for found in few} == {1}
+        assert len({len(found) for found in some}) > 1
+        for of_some, of_every in zip(some, every, strict=True):
+            assert {t.length for t in of_some} <= {t.length for t in of_every}
+
+
+def test_exported_models_leave_out_unlikely_lengths_by_default(
+    subwords: Subwords, tmp_path: Path
+) -> None:
+    ours = translator(subwords, "cmlm")
+    export(ours, tmp_path / "default")
+    ours.change_decoding(length_share=0.6)
+    export(ours, tmp_path / "own")
+    found = [Translator.from_pretrained(tmp_path / name).decoding for name in ("default", "own")]
+    assert [decoding["length_share"] for decoding in found] == [LENGTH_SHARE, 0.6]
+
+
+def test_decoding_options_are_those_of_the_systems() -> None:
+    for name, decoding in DECODINGS.items():
+        assert find(name).Decoding is decoding
+
+
+@pytest.mark.parametrize(
+    ("case", "options", "message"),
+    [
+        ("ctc", {"method": "beam"}, "no method: beam; take another method, or the model that"),
+        ("ctc_glat", {"method": "samples"}, "no method: samples; take another"),
+        ("ctc", {"lm": "folder"}, "no language model, got lm: folder; leave it out, or take"),
+        ("dag", {"method": "beam"}, "no method: beam"),
+        ("dag", {"lm": "folder"}, "no language model"),
+        ("cmlm", {"repeats": "forbid"}, "no repeats: forbid; take merge or keep, or the model"),
+    ],
+)
+def test_rejects_what_only_torch_can_do(
+    case: str, options: dict[str, Any], message: str, subwords: Subwords, tmp_path: Path
+) -> None:
+    ours = translator(subwords, case)
+    engine = exported(ours, tmp_path / "new")
+    with pytest.raises(UserError, match=message):
+        engine.translate(["a dog"], **options)
+    if "lm" not in options:  # whose folder is not there
+        ours.change_decoding(**options)
+        with pytest.raises(UserError, match=message):
+            export(ours, tmp_path / "another")
+        assert not (tmp_path / "another").exists()
+
+
+@pytest.mark.parametrize("case", ["cmlm", "cmlm, pre-norm", "ctc", "dag"])
+def test_int8_agrees(case: str, subwords: Subwords, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    ours = translator(subwords, case)
+    engine = exported(ours, tmp_path / "new", int8=True)
+    assert engine.system.precision == "int8"
+    # What the passes compute, before a close decision can tip.
+    source = np.array([[*subwords.encode(SENTENCES[:1])[0], 2]])
+    hidden = engine.system._encode(source)[0]
+    expected = ours.system.transformer.encode(torch.from_numpy(source)).hidden.detach().numpy()
+    error = np.abs(hidden - expected).max() / np.abs(expected).max()
+    assert 0 < error < 0.05
+
+
+def test_int8_has_the_words_of_float32_in_a_trained_model(
+    subwords: Subwords, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = learn("cmlm", steps=120, inputs="unobserved", label_smoothing=0.0)
+    weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
+    config = {**model.description(), "decoding": {"length_candidates": 1, "repeats": "keep"}}
+    write_folder(tmp_path, weights, config, subwords.model, int8=True)
+    engine = Engine(tmp_path, json.loads((tmp_path / "config.json").read_text()), threads=1)
+    source, _, _ = digit_strings(300)
+    rows = [row[row != 0].tolist() for row in source]
+    how = engine.decoding_type(length_candidates=1, repeats="keep")
+    found = [hypotheses[0].tokens for hypotheses in engine.translate(rows, how)]
+    expected = [hypotheses[0].tokens for hypotheses in model.translate(source, how)]
+    same = [
+        a == b for f, e in zip(found, expected, strict=True) for a, b in zip(f, e, strict=False)
+    ]
+    assert np.mean([len(f) == len(e) for f, e in zip(found, expected, strict=True)]) >= 0.97
+    assert np.mean(same) >= 0.97
+
+
+def test_needs_neither_torch_nor_onnx(subwords: Subwords, tmp_path: Path) -> None:
+    ours = translator(subwords, "cmlm")
+    export(ours, tmp_path / "new", length_share=0.0)
+    code = (
+        "import sys, oaxe\n"
+        f"found = oaxe.Translator.from_pretrained({str(tmp_path / 'new')!r}, threads=1)\n"
+        f"print(found.translate({SENTENCES[:2]!r}))\n"
+        "assert not {'torch', 'onnx', 'scipy'} & set(sys.modules), sorted(sys.modules)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stderr == ""
+    assert result.stdout == f"{ours.translate(SENTENCES[:2])}\n"
+
+
+def test_folder_is_whole_and_checked(subwords: Subwords, tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    ours = translator(subwords, "cmlm")
+    engine = exported(ours, folder, int8=True)
+    assert is_exported(folder)
+    assert not is_exported(tmp_path)
+    assert {path.name for path in folder.iterdir()} == {*FILES, "subwords.model", "config.json"}
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architecture"] == ours.system.architecture
+    mistakes: dict[str, Callable[[], object]] = {
+        "is not empty; give a new folder": lambda: export(ours, folder),
+        "was exported before": lambda: export(engine, tmp_path / "another"),
+        "is saved already": lambda: engine.save_pretrained(tmp_path / "another"),
+        "cannot be on cuda": lambda: Translator.from_pretrained(folder, device="cuda"),
+        "its own precision, int8; leave out": lambda: engine.translate(["a dog"], bf16=True),
+        "beam is not an option": lambda: engine.translate(["a dog"], beam=2),
+    }
+    for message, make in mistakes.items():
+        with pytest.raises(UserError, match=message):
+            make()
+    content = bytearray((folder / "decoder.onnx").read_bytes())
+    content[-5] ^= 1
+    (folder / "decoder.onnx").write_bytes(content)
+    with pytest.raises(UserError, match=r"decoder\.onnx is damaged"):
+        Translator.from_pretrained(folder)
+
+
+def test_rejects_other_systems(subwords: Subwords, tmp_path: Path) -> None:
+    system = micro("transformer", vocab_size=subwords.vocab_size)
+    with pytest.raises(UserError, match=r"system transformer cannot be exported.*cmlm, glat, ctc"):
+        export(Translator(system, subwords), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_threads(monkeypatch: pytest.MonkeyPatch, subwords: Subwords, tmp_path: Path) -> None:
+    engine = exported(translator(subwords, "cmlm"), tmp_path / "new").system
+    assert isinstance(engine, Engine)
+    assert engine.threads == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert available_threads() == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    assert available_threads() >= 1
