@@ -7,6 +7,7 @@ import typer
 from benchmarks.assignment import assignment
 from benchmarks.dag import dag
 from benchmarks.decode import decode
+from benchmarks.detection import detection
 from benchmarks.losses import losses
 from benchmarks.page import page
 from benchmarks.serve import serve
@@ -21,6 +22,7 @@ app = typer.Typer(
 commands: list[Callable[..., None]] = [
     losses,
     assignment,
+    detection,
     step,
     dag,
     decode,
