@@ -33,9 +33,8 @@ def run(*arguments: str) -> str:
 
 def test_help_lists_every_benchmark() -> None:
     shown = run("--help")
-    names = ("losses", "assignment", "detection", "step", "dag", "decode", "cpu")
-    names += ("training", "serve")
-    for name in names:
+    names = ["losses", "assignment", "detection", "step", "dag", "decode", "cpu", "training"]
+    for name in (*names, "serve"):
         assert name in shown
         assert "--json" in run(name, "--help")
 
