@@ -263,6 +263,5 @@ def available_threads() -> int:
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdecimal() and int(given):
         return int(given)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
