@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 
 from oaxe.decoding.exported import LENGTH_SHARE, export
 from oaxe.decoding.saved import is_exported
 from oaxe.decoding.translator import Translation, Translator
 from oaxe.engine.engine import DECODINGS, FILES, Engine, available_threads
 from oaxe.engine.export import export as write_folder
+from oaxe.support.checksums import sha256
 from oaxe.support.errors import UserError
 from oaxe.systems import find
 from oaxe.text.subwords import Subwords
@@ -216,6 +218,36 @@ def test_folder_is_whole_and_checked(subwords: Subwords, tmp_path: Path) -> None
     (folder / "decoder.onnx").write_bytes(content)
     with pytest.raises(UserError, match=r"decoder\.onnx is damaged"):
         Translator.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("config.json", {"system": "hint"}, "system 'hint'; this version .* of cmlm, glat, ctc"),
+        ("config.json", {"options": {"upsample": 10**9}}, "upsample of ctc .* from 1 to 100, got"),
+        ("config.json", {"options": {}}, "from 1 to 100, got None; copy the folder again"),
+        ("tables.safetensors", b"no tables", "tables.safetensors is no safetensors file"),
+        ("tables.safetensors", {"scale": np.ones(3, np.float32)}, "does not fit .*: scale; export"),
+        ("tables.safetensors", {"tokens": np.ones(3, np.int8)}, "does not fit .*: tokens; export"),
+        ("tables.safetensors", {"source_positions": np.array([np.inf])}, "finite: source_positio"),
+        ("decoder.onnx", b"no graph", "ONNX Runtime cannot read .*decoder.onnx"),
+    ],
+)
+def test_rejects_folders_whose_checksums_are_right_alone(
+    name: str, change: Any, message: str, subwords: Subwords, tmp_path: Path
+) -> None:
+    export(translator(subwords, "ctc"), tmp_path, int8=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    if name == "config.json":
+        config |= change
+    elif isinstance(change, bytes):
+        (tmp_path / name).write_bytes(change)
+    else:
+        save_file(load_file(tmp_path / name) | change, tmp_path / name)
+    config["sha256"] = {file: sha256(tmp_path / file) for file in config["sha256"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=message):
+        Translator.from_pretrained(tmp_path)
 
 
 def test_rejects_other_systems(subwords: Subwords, tmp_path: Path) -> None:
