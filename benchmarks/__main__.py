@@ -8,6 +8,7 @@ from benchmarks.assignment import assignment
 from benchmarks.cpu import cpu
 from benchmarks.dag import dag
 from benchmarks.decode import decode
+from benchmarks.detection import detection
 from benchmarks.losses import losses
 from benchmarks.page import page
 from benchmarks.serve import serve
@@ -22,6 +23,7 @@ app = typer.Typer(
 commands: list[Callable[..., None]] = [
     losses,
     assignment,
+    detection,
     step,
     dag,
     decode,

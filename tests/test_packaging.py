@@ -4,11 +4,13 @@ import ast
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import oaxe
 from oaxe.support.errors import UserError
@@ -62,6 +64,42 @@ def test_version_is_written_once() -> None:
     assert PROJECT["project"]["dynamic"] == ["version"]
     assert "version" not in PROJECT["project"]
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "oaxe.__version__"}
+
+
+def test_citation_and_templates_can_be_read() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["authors"] == [{"name": "oaxe developers"}]
+    assert citation["license"] == PROJECT["project"]["license"]
+    assert citation["references"][0]["url"] == PROJECT["project"]["urls"]["Paper"]
+    assert "version" not in citation  # it would be a second place
+    templates = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("[!c]*.yml"))
+    assert [path.stem for path in templates] == ["bug", "question"]
+    for path in templates:
+        assert yaml.safe_load(path.read_text(encoding="utf-8")).keys() >= {"name", "body"}
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
+    versions = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
+    assert PROJECT["project"]["requires-python"] == f">={versions[0]}"
+
+
+UNIX = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+UNIX_NAMES = {"fork", "forkpty", "getuid", "geteuid", "killpg", "setsid", "sched_getaffinity"}
+SIGNALS = {"SIGINT", "SIGTERM", "SIG_IGN", "SIG_DFL"}  # on every system
+
+
+def test_nothing_needs_unix_to_be_imported() -> None:
+    """Windows lacks these modules and names, and most signals."""
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                assert not {alias.name.split(".")[0] for alias in node.names} & UNIX, path
+            elif isinstance(node, ast.ImportFrom):
+                assert str(node.module).split(".")[0] not in UNIX, path
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                assert node.value.id != "os" or node.attr not in UNIX_NAMES, path
+                is_signal = node.value.id == "signal" and node.attr.startswith("SIG")
+                assert not is_signal or node.attr in SIGNALS, path
+    result = run_without(tuple(UNIX - {"posix"}), "import oaxe\noaxe.oaxe_loss, oaxe.Translator")
+    assert result.returncode == 0, result.stderr
 
 
 BLOCKED = """
@@ -132,18 +170,43 @@ def test_an_extra_can_be_required_before_long_work(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """A wheel that is built from a copy of the tree, so that no earlier build leaves a trace."""
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree, so that no earlier build leaves a trace."""
     tree = tmp_path_factory.mktemp("tree")
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree)
+    for path in ROOT.iterdir():
+        if path.is_file() and path.name != ".git":
+            shutil.copy(path, tree)
     for name in ("src", "reproduction", "benchmarks"):
         unwanted = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
         shutil.copytree(ROOT / name, tree / name, ignore=unwanted)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def wheel(tree: Path) -> zipfile.ZipFile:
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--wheel-dir", tree / "wheels", tree], check=True)
     (path,) = (tree / "wheels").glob("*.whl")
     return zipfile.ZipFile(path)
+
+
+def test_source_archive_can_be_built_from(tree: Path) -> None:
+    """It is made as `python -m build --sdist` does, and holds all that a wheel is made of."""
+    build = "from setuptools.build_meta import build_sdist as build\nbuild('archives')"
+    subprocess.run([sys.executable, "-c", build], cwd=tree, check=True, capture_output=True)
+    (path,) = (tree / "archives").glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    sources = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "src/oaxe").rglob("*")
+        if path.is_file() and path.suffix not in (".so", ".pyd", ".pyc")
+    }
+    assert len(sources) > 100
+    assert sources <= names
+    others = "pyproject.toml setup.py README.md LICENSE CHANGELOG.md CITATION.cff SECURITY.md"
+    assert {*others.split()} <= names
+    assert not {name.split("/")[0] for name in names} & {"reproduction", "benchmarks", "tests"}
 
 
 def test_wheel_holds_the_product_and_nothing_else(wheel: zipfile.ZipFile) -> None:

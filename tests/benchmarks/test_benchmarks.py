@@ -13,7 +13,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from benchmarks import assignment, decode, gpu, losses, step
+from benchmarks import assignment, decode, detection, gpu, losses, step
 from benchmarks.__main__ import app
 from benchmarks.harness import Report, relative_time, speed_up
 from benchmarks.inputs import IGNORED, costs_like_a_nat
@@ -33,7 +33,8 @@ def run(*arguments: str) -> str:
 
 def test_help_lists_every_benchmark() -> None:
     shown = run("--help")
-    for name in ("losses", "assignment", "step", "dag", "decode", "cpu", "training", "serve"):
+    names = ["losses", "assignment", "detection", "step", "dag", "decode", "cpu", "training"]
+    for name in (*names, "serve"):
         assert name in shown
         assert "--json" in run(name, "--help")
 
@@ -151,6 +152,23 @@ def test_assignment_has_the_total_cost_of_scipy(tmp_path: Path, pretended_gpu: N
     expected = pytest.approx(solvers["scipy loop"]["total cost"])
     assert solvers["oaxe.linear_assignment"]["total cost"] == expected
     assert solvers.keys() >= {"the same, CUDA graph", "scipy, threads"}
+
+
+def test_detection_has_the_total_cost_of_scipy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detection, "QUERIES", (9, 30))
+    monkeypatch.setattr(detection, "OBJECTS", (1, 9))
+    path = tmp_path / "result.json"
+    run("detection", "--batch", "3", "--repeats", "1", "--json", str(path))
+    result = json.loads(path.read_text())
+    tables = {title: result[title]["contenders"] for title in result if " x " in title}
+    assert len(tables) == 2 * 2 * 2
+    assert {"3 x 30 x 9, float16", "3 x 9 x 9, float32"} <= tables.keys()
+    for solvers in tables.values():
+        assert solvers.keys() >= {"oaxe.linear_assignment", "scipy loop"}
+        expected = pytest.approx(solvers["scipy loop"]["total cost"], rel=1e-6)
+        assert all(solver["total cost"] == expected for solver in solvers.values())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="would run for minutes")
