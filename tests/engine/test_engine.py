@@ -17,6 +17,7 @@ from oaxe.decoding.saved import is_exported
 from oaxe.decoding.translator import Translation, Translator
 from oaxe.engine.engine import DECODINGS, FILES, Engine, available_threads
 from oaxe.engine.export import export as write_folder
+from oaxe.search.options import CTCDecoding
 from oaxe.support.checksums import sha256
 from oaxe.support.errors import UserError
 from oaxe.systems import find
@@ -35,6 +36,9 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "ctc": ("ctc", {}, {"upsample": 3}),
     "ctc_glat": ("ctc_glat", {"norm": "pre"}, {}),
     "dag": ("dag", {}, {"vertices": 3}),
+    "hint": ("hint", {}, {}),
+    "ddrs": ("ddrs", {}, {}),
+    "imputer": ("imputer", {}, {}),
 }
 
 
@@ -42,7 +46,7 @@ def translator(subwords: Subwords, case: str) -> Translator:
     name, architecture, options = CASES[case]
     sizes = {"vocab_size": subwords.vocab_size, "max_length": 40, **architecture}
     system = micro(name, options=options, **sizes)
-    if "loss" in options or name.startswith("ctc"):
+    if "loss" in options or DECODINGS[name] is CTCDecoding:
         emphasise(system, 5)  # blanks
     return Translator(system, subwords, languages=("en", "xx"))
 
@@ -73,7 +77,7 @@ def test_translates_as_torch_does(case: str, subwords: Subwords, tmp_path: Path)
     if case in ("cmlm", "glat"):
         options += [{"length_candidates": 1}, {"length_share": 0.9}, {"length_share": 0.5}]
         options += [{"length_candidates": 60}]
-    if case.startswith("ctc"):
+    if DECODINGS[ours.system.name] is CTCDecoding:
         options += [{"bonus": bonus} for bonus in (0.5, 2.0, 8.0)]
     if case == "dag":
         options += [
@@ -223,7 +227,7 @@ def test_folder_is_whole_and_checked(subwords: Subwords, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("config.json", {"system": "hint"}, "system 'hint'; this version .* of cmlm, glat, ctc"),
+        ("config.json", {"system": "dslp"}, "system 'dslp'; this version .* of cmlm, glat, hint"),
         ("config.json", {"options": {"upsample": 10**9}}, "upsample of ctc .* from 1 to 100, got"),
         ("config.json", {"options": {}}, "from 1 to 100, got None; copy the folder again"),
         ("tables.safetensors", b"no tables", "tables.safetensors is no safetensors file"),
@@ -252,7 +256,7 @@ def test_rejects_folders_whose_checksums_are_right_alone(
 
 def test_rejects_other_systems(subwords: Subwords, tmp_path: Path) -> None:
     system = micro("transformer", vocab_size=subwords.vocab_size)
-    with pytest.raises(UserError, match=r"system transformer cannot be exported.*cmlm, glat, ctc"):
+    with pytest.raises(UserError, match=r"system transformer cannot be exported.*cmlm, glat, hint"):
         export(Translator(system, subwords), tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

@@ -39,11 +39,18 @@ ENCODER, DECODER, TABLES = FILES = ("encoder.onnx", "decoder.onnx", "tables.safe
 DECODINGS: dict[str, type[Any]] = {  # the systems that can be exported
     "cmlm": MaskPredictDecoding,
     "glat": LengthDecoding,
+    "hint": LengthDecoding,
     "ctc": CTCDecoding,
     "ctc_glat": CTCDecoding,
+    "ddrs": CTCDecoding,
+    "imputer": CTCDecoding,
     "dag": DAGDecoding,
 }
-FACTORS = {"ctc": "upsample", "ctc_glat": "upsample", "dag": "vertices"}
+FACTORS = {  # options that say how many positions there are for each source subword
+    name: "vertices" if kind is DAGDecoding else "upsample"
+    for name, kind in DECODINGS.items()
+    if kind in (CTCDecoding, DAGDecoding)
+}
 MOST_FACTOR = 100  # as in the systems
 SIDES = ("source", "target")
 MISSING = {  # values of options that need torch, and what there is instead
