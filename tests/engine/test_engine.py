@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 
 from oaxe.decoding.exported import LENGTH_SHARE, export
 from oaxe.decoding.saved import is_exported
 from oaxe.decoding.translator import Translation, Translator
 from oaxe.engine.engine import DECODINGS, FILES, Engine, available_threads
 from oaxe.engine.export import export as write_folder
+from oaxe.search.options import CTCDecoding
+from oaxe.support.checksums import sha256
 from oaxe.support.errors import UserError
 from oaxe.systems import find
 from oaxe.text.subwords import Subwords
@@ -33,6 +36,9 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "ctc": ("ctc", {}, {"upsample": 3}),
     "ctc_glat": ("ctc_glat", {"norm": "pre"}, {}),
     "dag": ("dag", {}, {"vertices": 3}),
+    "hint": ("hint", {}, {}),
+    "ddrs": ("ddrs", {}, {}),
+    "imputer": ("imputer", {}, {}),
 }
 
 
@@ -40,7 +46,7 @@ def translator(subwords: Subwords, case: str) -> Translator:
     name, architecture, options = CASES[case]
     sizes = {"vocab_size": subwords.vocab_size, "max_length": 40, **architecture}
     system = micro(name, options=options, **sizes)
-    if "loss" in options or name.startswith("ctc"):
+    if "loss" in options or DECODINGS[name] is CTCDecoding:
         emphasise(system, 5)  # blanks
     return Translator(system, subwords, languages=("en", "xx"))
 
@@ -71,7 +77,7 @@ def test_translates_as_torch_does(case: str, subwords: Subwords, tmp_path: Path)
     if case in ("cmlm", "glat"):
         options += [{"length_candidates": 1}, {"length_share": 0.9}, {"length_share": 0.5}]
         options += [{"length_candidates": 60}]
-    if case.startswith("ctc"):
+    if DECODINGS[ours.system.name] is CTCDecoding:
         options += [{"bonus": bonus} for bonus in (0.5, 2.0, 8.0)]
     if case == "dag":
         options += [
@@ -218,9 +224,39 @@ def test_folder_is_whole_and_checked(subwords: Subwords, tmp_path: Path) -> None
         Translator.from_pretrained(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("config.json", {"system": "dslp"}, "system 'dslp'; this version .* of cmlm, glat, hint"),
+        ("config.json", {"options": {"upsample": 10**9}}, "upsample of ctc .* from 1 to 100, got"),
+        ("config.json", {"options": {}}, "from 1 to 100, got None; copy the folder again"),
+        ("tables.safetensors", b"no tables", "tables.safetensors is no safetensors file"),
+        ("tables.safetensors", {"scale": np.ones(3, np.float32)}, "does not fit .*: scale; export"),
+        ("tables.safetensors", {"tokens": np.ones(3, np.int8)}, "does not fit .*: tokens; export"),
+        ("tables.safetensors", {"source_positions": np.array([np.inf])}, "finite: source_positio"),
+        ("decoder.onnx", b"no graph", "ONNX Runtime cannot read .*decoder.onnx"),
+    ],
+)
+def test_rejects_folders_whose_checksums_are_right_alone(
+    name: str, change: Any, message: str, subwords: Subwords, tmp_path: Path
+) -> None:
+    export(translator(subwords, "ctc"), tmp_path, int8=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    if name == "config.json":
+        config |= change
+    elif isinstance(change, bytes):
+        (tmp_path / name).write_bytes(change)
+    else:
+        save_file(load_file(tmp_path / name) | change, tmp_path / name)
+    config["sha256"] = {file: sha256(tmp_path / file) for file in config["sha256"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=message):
+        Translator.from_pretrained(tmp_path)
+
+
 def test_rejects_other_systems(subwords: Subwords, tmp_path: Path) -> None:
     system = micro("transformer", vocab_size=subwords.vocab_size)
-    with pytest.raises(UserError, match=r"system transformer cannot be exported.*cmlm, glat, ctc"):
+    with pytest.raises(UserError, match=r"system transformer cannot be exported.*cmlm, glat, hint"):
         export(Translator(system, subwords), tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

@@ -13,11 +13,13 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from oaxe.decoding.exported import export
 from oaxe.decoding.translator import Translation
 from oaxe.serving.application import Service
 from oaxe.serving.connections import SPARE
@@ -395,9 +397,14 @@ def test_a_second_signal_does_not_wait_for_the_model() -> None:
     assert service.batcher.close(20)
 
 
-def test_from_the_command_line(finished_run: str) -> None:
+def test_from_the_command_line(finished_run: str, tmp_path: Path) -> None:
     """SIGTERM answers what is in progress and exits with 0, though a slow client is there."""
+    trained = load_translator(finished_run, "cpu")
+    export(trained, tmp_path, length_share=0.0)
     command = [sys.executable, "-m", "oaxe", "serve", "--port", "0", "--model", finished_run]
+    command += ["--model", f"exported={tmp_path}"]
+    body = json.dumps({"q": "abc", "model": "exported"}).encode()
+    request = head(length=len(body)) + body
     command += ["--stop-seconds", "1"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
@@ -406,19 +413,19 @@ def test_from_the_command_line(finished_run: str) -> None:
     assert process.stdout is not None
     try:
         address = process.stdout.readline().split(",")[0].removeprefix("http://")
-        found = translate_at(address, SENTENCES, "aa-bb")
+        found = [translate_at(address, SENTENCES, name) for name in ("aa-bb", "exported")]
         slow = connect(int(address.split(":")[1]))
-        slow.sendall(REQUEST[:-1])
+        slow.sendall(request[:-1])
         client = connect(int(address.split(":")[1]))
-        client.sendall(REQUEST)
+        client.sendall(request)
     finally:
         process.send_signal(signal.SIGTERM)
     assert read_all(client).startswith(b"HTTP/1.1 200 ")
     log = process.communicate(timeout=20)[1]
     assert process.returncode == 1  # of the slow client
     assert "stopped at the deadline; 1 request was not answered" in log
-    assert len(re.findall('"POST /translate" 200 ', log)) == 2
+    assert len(re.findall('"POST /translate" 200 ', log)) == 3
     assert "Traceback" not in log
-    assert found == load_translator(finished_run, "cpu").translate(SENTENCES)
+    assert found == [trained.translate(SENTENCES)] * 2
     client.close()
     slow.close()

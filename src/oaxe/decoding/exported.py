@@ -23,7 +23,7 @@ def export(
     """Write a folder that :meth:`Translator.from_pretrained` loads without torch.
 
     Args:
-        translator: of a system that predicts in one pass: cmlm, glat, ctc, ctc_glat or dag.
+        translator: of a system in :data:`oaxe.engine.engine.DECODINGS`, such as cmlm or ctc.
         folder: new or empty.
         int8: weights in 8 bits, a quarter of the size, and faster; else float32.
         length_share: the default of that option of decoding, for a system that predicts lengths,

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from oaxe.engine.output import FloatOutput, Int8Output
+from oaxe.engine.output import NUMBERS, PANEL, WORDS, FloatOutput, Int8Output
 from oaxe.engine.search import (
     MOST_RATIO,
     Bools,
@@ -37,10 +39,20 @@ ENCODER, DECODER, TABLES = FILES = ("encoder.onnx", "decoder.onnx", "tables.safe
 DECODINGS: dict[str, type[Any]] = {  # the systems that can be exported
     "cmlm": MaskPredictDecoding,
     "glat": LengthDecoding,
+    "hint": LengthDecoding,
     "ctc": CTCDecoding,
     "ctc_glat": CTCDecoding,
+    "ddrs": CTCDecoding,
+    "imputer": CTCDecoding,
     "dag": DAGDecoding,
 }
+FACTORS = {  # options that say how many positions there are for each source subword
+    name: "vertices" if kind is DAGDecoding else "upsample"
+    for name, kind in DECODINGS.items()
+    if kind in (CTCDecoding, DAGDecoding)
+}
+MOST_FACTOR = 100  # as in the systems
+SIDES = ("source", "target")
 MISSING = {  # values of options that need torch, and what there is instead
     "method": ({"beam", "samples"}, "another method"),
     "repeats": ({"forbid"}, "merge or keep"),
@@ -75,12 +87,13 @@ class Engine:
     no_ncm = "the engine for CPUs finds the best translation only"
 
     def __init__(self, folder: Path, config: Mapping[str, Any], threads: int | None = None) -> None:
+        check_config(config, folder)
         self.name, self.options = str(config["system"]), config["options"]
         self.max_length = int(config["architecture"]["max_length"])
         self.precision = str(config["precision"])
         self.crc32 = "-".join(f"{config['crc32'][name]:08x}" for name in FILES)
         self.threads = threads or available_threads()
-        self.tables = load_file(folder / TABLES)
+        self.tables = load_tables(folder / TABLES, config["architecture"])
         tokens = self.tables["tokens"]
         self.output: FloatOutput | Int8Output = FloatOutput(tokens)
         if "scale" in self.tables:
@@ -251,12 +264,62 @@ class Engine:
         return x
 
 
+def check_config(config: Mapping[str, Any], folder: Path) -> None:
+    """What :mod:`oaxe.decoding.checks` does not know: the system, and its number of positions."""
+    name, options = config["system"], config["options"]
+    if name not in DECODINGS:
+        raise UserError(
+            f"{folder} holds a model of the system {name!r}; this version of oaxe translates with "
+            f"exported models of {', '.join(DECODINGS)}"
+        )
+    if factor := FACTORS.get(name):
+        value = options.get(factor)
+        if type(value) is not int or not 1 <= value <= MOST_FACTOR:
+            raise UserError(
+                f"{factor} of {name} in {folder} must be a number from 1 to {MOST_FACTOR}, got "
+                f"{value!r}; copy the folder again"
+            )
+
+
+def load_tables(path: Path, architecture: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Checked, since C code relies on their shapes."""
+    try:
+        tables: dict[str, NDArray[Any]] = load_file(path)
+    except SafetensorError as error:
+        raise UserError(f"{path} is no safetensors file: {error}") from None
+    vocab, dim = architecture["vocab_size"], architecture["dim"]
+    expected: dict[str, tuple[tuple[int, ...], type]] = {"tokens": ((vocab, dim), np.float32)}
+    if "scale" in tables:
+        blocks = -(-vocab // PANEL) * PANEL // WORDS
+        expected = {
+            "tokens": ((blocks, dim // NUMBERS, WORDS, NUMBERS), np.int8),
+            "scale": ((vocab,), np.float32),
+            "sums": ((vocab,), np.int32),
+        }
+    wrong = [
+        name
+        for name, (shape, kind) in expected.items()
+        if name not in tables or tables[name].shape != shape or tables[name].dtype != kind
+    ]
+    wrong += [f"{side}_positions" for side in SIDES if f"{side}_positions" not in tables]
+    wrong += [name for name, table in tables.items() if not np.isfinite(table).all()]
+    if wrong:
+        raise UserError(
+            f"{path} does not fit its config.json, or is not finite: {', '.join(wrong)}; export "
+            "the model again"
+        )
+    return tables
+
+
 def session(path: Path, threads: int) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     # Threads that spin while they wait take the time of the others.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its own kinds have no other base
+        raise UserError(f"ONNX Runtime cannot read {path}: {error}; export it again") from None
 
 
 def available_threads() -> int:

@@ -89,6 +89,8 @@ class Int8Output:
         if self.path == "numpy":
             return self._with_numpy(hidden, never)
         n, dim = hidden.shape
+        if dim != self.packed.shape[1] * NUMBERS:  # the C code does not ask
+            raise ValueError(f"states of {dim} numbers, words of {self.packed.shape[1] * NUMBERS}")
         states, row_scale = quantised_states(np.pad(hidden, ((0, -n % ROWS), (0, 0))))
         excluded = np.array(never, np.int64)
         given = states, row_scale, self.packed, self.scale, self.sums, excluded

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-MOST_LENGTH_PENALTY = 10.0  # with more, scores are too small to be told apart
+MOST_LENGTH_PENALTY = 10  # with more, scores are too small to be told apart
 LENGTH_PENALTIES = (0.5, 1.0, 1.5, 2.0, 3.0)  # worth trying
 
 

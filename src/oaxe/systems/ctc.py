@@ -134,9 +134,10 @@ class Model(System):
 
     def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
         options = section(self.name)
-        if advice := advice_on_start(means, from_scratch, self.options.objective, options):
-            return advice
-        return advice_on_length(means, f"{options}.upsample")
+        on_start = ""
+        if isinstance(self.options, Options):  # those built on this one have no other objective
+            on_start = advice_on_start(means, from_scratch, self.options.objective, options)
+        return on_start or advice_on_length(means, f"{options}.upsample")
 
     @torch.no_grad()
     def translate(

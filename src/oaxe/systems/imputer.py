@@ -44,9 +44,8 @@ class Options(ctc.Upsampling):
 class Model(ctc.Model):
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded = self.transformer.encode(example.source)
-        if not self.training:
-            return self.learn(example, example.inputs, encoded)
-        shown = self.show(example, encoded)
+        nothing = torch.full_like(example.inputs, IGNORED)
+        shown = self.show(example, encoded) if self.training else nothing
         seen = shown != IGNORED
         hidden = self.transformer.decode(
             torch.where(seen, shown, example.inputs), example.mask, encoded
