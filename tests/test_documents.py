@@ -1,27 +1,156 @@
-"""Code in the documents runs, and does what they say."""
+"""Code and commands in the documents run as far as they can without data; links lead somewhere."""
 
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+import torch.nn.functional as F
+import typer.main
 from scipy.optimize import linear_sum_assignment
+from typer.testing import CliRunner
 
+import benchmarks.__main__
 import oaxe
+import reproduction.__main__
+from oaxe.commands.app import app
+from oaxe.commands.config import shipped
+from oaxe.systems import built_in
+from oaxe.text.subwords import train_subwords
+from oaxe.training.settings import load_settings
+from tests.decoding.samples import SENTENCES, translator
+from tests.decoding.test_hub import Hub
 
-PAGE = Path(__file__).parent.parent / "docs/sets.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs/sets.md"
+PAGES = sorted(
+    [path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]
+    + [*(ROOT / "docs").rglob("*.md")]
+)
+APPS = {
+    "oaxe": app,
+    "benchmarks": benchmarks.__main__.app,
+    "reproduction": reproduction.__main__.app,
+}
+SYSTEMS = "|".join(built_in())
+WITHOUT_DATA = rf"(data list|config (?:list|systems|show(?: --system (?:{SYSTEMS}))?))\b"
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def commands(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Name and arguments of every call of our programs in the shell blocks of a page."""
+    for block in blocks(path, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            for part in " ".join(shlex.quote(w) for w in words).split(" '|' "):
+                call = shlex.split(part)
+                if call[:1] == ["oaxe"]:
+                    yield "oaxe", call[1:]
+                elif "-m" in call and (name := call[call.index("-m") + 1]) in APPS:
+                    yield name, call[call.index("-m") + 2 :]
+
+
+COMMANDS = [(path, *call) for path in PAGES for call in commands(path)]
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) > 40
+    assert {name for _, name, _ in COMMANDS} == set(APPS)
+    assert {path.name for path, *_ in COMMANDS} >= {"README.md", "training.md", "distillation.md"}
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "arguments"), COMMANDS, ids=[f"{c[0].stem}-{c[1]}-{c[2][0]}" for c in COMMANDS]
+)
+def test_commands_have_the_options_that_pages_name(
+    path: Path, name: str, arguments: list[str]
+) -> None:
+    """Files need not be there, but commands, options and settings must."""
+    command: Any = typer.main.get_command(APPS[name])
+    rest, words = list(arguments), [name]
+    while hasattr(command, "commands"):
+        words.append(rest.pop(0))
+        command = command.commands[words[-1]]
+    context = command.context_class(command, info_name=name)
+    given, _, _ = command.make_parser(context).parse_args(rest)
+    assert {p.name for p in command.params if p.required} <= given.keys()
+    configuration = str(given.get("configuration"))
+    if words == ["oaxe", "train"] and not configuration.endswith(".yaml"):
+        load_settings(shipped()[configuration], given.get("changes") or [])
+
+
+def test_commands_that_need_no_data_run() -> None:
+    shown = set()
+    for path in PAGES:
+        shown |= set(re.findall(f"oaxe {WITHOUT_DATA}", path.read_text(encoding="utf-8")))
+    assert {"data list", "config list", "config show", "config show --system ctc"} <= shown
+    for arguments in sorted(shown):
+        result = CliRunner().invoke(app, arguments.split())
+        assert result.exit_code == 0, (arguments, result.output)
+        assert result.output.count("\n") > 5
+
+
+def test_python_of_the_readme_and_the_guides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With random logits, a small translator in the folders that are named, and a hub beside."""
+    (tmp_path / "hub").mkdir()
+    Hub(tmp_path / "hub", monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    small = translator(
+        train_subwords([s for s in SENTENCES if s.strip()], tmp_path / "s.model", 60)
+    )
+    for run in ("runs/multi30k/oaxe/model", "runs/mine/model"):
+        small.save_pretrained(run)
+    found = [code for path in PAGES if path != PAGE for code in blocks(path, "python")]
+    assert len(found) >= 4
+    for code in found:
+        logits, target = torch.randn(2, 5, 9), torch.randint(9, (2, 5))
+        given: dict[str, Any] = {"F": F, "oaxe": oaxe, "logits": logits, "target": target}
+        exec(code, given)
+        assert given.get("loss", torch.ones(())).isfinite()
+
+
+def anchor(title: str) -> str:
+    """What a heading is called in links, on the usual pages."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def test_links_lead_somewhere() -> None:
+    text = {path: path.read_text(encoding="utf-8") for path in PAGES}
+    headings = {
+        path: {anchor(title) for title in re.findall(r"^#+ (.*)$", content, re.MULTILINE)}
+        for path, content in text.items()
+    }
+    found = 0
+    for path, content in text.items():
+        for link in re.findall(r"\]\(([^)\s]+)\)", content):
+            if "://" in link:
+                continue
+            where, _, heading = link.partition("#")
+            target = (path.parent / where).resolve() if where else path
+            assert target.exists(), f"{path.name}: {link}"
+            assert not heading or heading in headings[target], f"{path.name}: {link}"
+            found += 1
+    assert found > 80
 
 
 def test_sets() -> None:
     found: dict[str, Any] = {}
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 2
-    exec(blocks[0], found)
+    first, second = blocks(PAGE, "python")
+    exec(first, found)
     assert found["right"] > 0.8
     xe: dict[str, Any] = {}
-    exec(blocks[0].replace("oaxe_loss", "xe_loss"), xe)
+    exec(first.replace("oaxe_loss", "xe_loss"), xe)
     assert xe["right"] < 0.1
-    exec(blocks[1], found)
+    exec(second, found)
     match, cost, there = found["match"], found["cost"], found["there"]
     for ours, costs, real in zip(match, cost, there, strict=True):
         slots, objects = linear_sum_assignment(costs[:, real])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from oaxe.decoding.hub import CARD
 from oaxe.decoding.saved import CONFIG, EXPORTED, SUBWORDS, WEIGHTS
 from oaxe.decoding.translator import Translator
 from oaxe.support.checksums import sha256
@@ -30,7 +31,7 @@ def test_saved_and_loaded(kind: str, subwords: Subwords, tmp_path: Path) -> None
     assert (loaded.languages, loaded.decoding) == (("en", "xx"), ours.decoding)
     assert not loaded.system.training
     assert all(p.requires_grad for p in loaded.system.parameters())
-    assert {path.name for path in folder.iterdir()} == {WEIGHTS, CONFIG, SUBWORDS}
+    assert {path.name for path in folder.iterdir()} == {WEIGHTS, CONFIG, SUBWORDS, CARD}
     weights, shape = load_file(folder / WEIGHTS), ours.system.transformer.output_weight.shape
     assert [n for n, w in weights.items() if w.shape == shape] == ["transformer.tokens.weight"]
     config = json.loads((folder / CONFIG).read_text())
@@ -220,8 +221,9 @@ def test_a_name_that_is_no_folder_is_looked_up_on_the_hub(
     ours.save_pretrained(tmp_path)
     asked: list[str] = []
 
-    def hub(name: str, *, allow_patterns: list[str]) -> str:
+    def hub(name: str, *, revision: str | None, allow_patterns: list[str]) -> str:
         asked.append(name)
+        assert revision is None
         assert set(allow_patterns) == {WEIGHTS, CONFIG, SUBWORDS, *EXPORTED}
         if name != "someone/translator":
             raise FileNotFoundError("no such repository")

@@ -4,6 +4,7 @@ model.safetensors   the weights; tied ones once
 subwords.model      the SentencePiece model
 config.json         format, system with its options and architecture, languages, decoding
                     defaults, checksums
+README.md           what the model is and how to use it (:mod:`oaxe.decoding.hub`); not needed
 
 Nothing in it can run code: a system that is not part of this package must be named by the user.
 ``config.json`` is written last: a folder that has it is whole. A model that was exported for a CPU
@@ -118,7 +119,7 @@ def _find(path: str | Path) -> Path:
                 f"there is no folder {path}; check the path, or give a name on the Hugging Face "
                 "hub, such as owner/model"
             )
-        folder = _download(str(path))
+        folder = download(str(path))
     return folder
 
 
@@ -195,11 +196,14 @@ def differences(expected: "Mapping[str, Tensor]", found: "Mapping[str, Tensor]")
     return problems
 
 
-def _download(name: str) -> Path:
+def download(name: str, revision: str | None = None) -> Path:
+    """A model of the hub: its newest version, or that of a branch, a tag or a commit."""
     from huggingface_hub import snapshot_download  # slow to import, and rarely needed
 
+    if Path(name).is_dir():
+        raise UserError(f"{name} is a folder here, which has no revisions; leave out `revision`")
     try:
-        return Path(snapshot_download(name, allow_patterns=[*FILES, *EXPORTED]))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=[*FILES, *EXPORTED]))
     except (OSError, ValueError) as error:
         raise UserError(
             f"{name} is no folder here, and the Hugging Face hub did not give a model of that "

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from oaxe.decoding.saved import load_folder, save_folder
+from oaxe.decoding.hub import SOMEWHERE, model_card, push, write_card
+from oaxe.decoding.saved import download, load_folder, save_folder
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.support.config import build, to_mapping
 from oaxe.support.errors import UserError
@@ -91,6 +93,7 @@ class Translator:
         device: "torch.device | str" = "cpu",
         systems: Collection[str] = (),
         threads: int | None = None,
+        revision: str | None = None,
     ) -> "Translator":
         """Load what :meth:`save_pretrained` or ``oaxe export`` wrote: a folder, or a hub's name.
 
@@ -100,7 +103,10 @@ class Translator:
             systems: modules with systems of your own that the model may need. Nothing else outside
                 this package is ever imported, whatever the folder says.
             threads: of a model that was exported for a CPU. Default: as many as there are cores.
+            revision: a branch, tag or commit of a model on the hub. Default: the newest.
         """
+        if revision is not None:
+            path = download(str(path), revision)
         system: Any
         system, subwords, config = load_folder(path, systems, threads)
         source, target = config["languages"]
@@ -113,10 +119,36 @@ class Translator:
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write the folder that :mod:`oaxe.decoding.saved` describes."""
+        self._save(Path(folder))
+
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        private: bool | None = None,
+        revision: str | None = None,
+        message: str = "A translator, saved by oaxe",
+    ) -> str:
+        """Put the model and its card on the Hugging Face hub; the id of the commit.
+
+        Log in first with ``hf auth login``. A card that is there already stays.
+
+        Args:
+            name: owner and model, ``"owner/model"``; made if there is none.
+            private: whether a new one is private. Default: as the owner has set it.
+            revision: the branch; made if there is none. Default: the main one.
+            message: of the commit.
+        """
+        with TemporaryDirectory() as folder:
+            self._save(Path(folder), name)
+            return push(Path(folder), name, private, revision, message)
+
+    def _save(self, folder: Path, name: str = SOMEWHERE) -> None:
         if self.is_exported:
             raise UserError("an exported model is saved already: copy its folder")
         description = {"languages": list(self.languages), "decoding": self.decoding}
-        save_folder(Path(folder), self.system, self.subwords.model, description)
+        save_folder(folder, self.system, self.subwords.model, description)
+        write_card(folder, model_card(self.system, self.languages, self.decoding, name))
 
     def decoding_with(self, **options: Option) -> Any:
         """The system's ``Decoding``: the defaults of this translator, changed by the options."""
