@@ -20,6 +20,7 @@ ORDER = (
     "training",
     "distillation",
     "evaluation",
+    "pipeline",
     "serving",
     "commands",
 )
