@@ -46,19 +46,21 @@ def taking(teacher: float, one_pass: float, bigrams: float) -> Any:
 
 
 def test_minutes_become_updates(pair: Pair) -> None:
-    plan = make_plan(asked_for(pair), taking(2.7, 9.6, 12.0))
+    plan = make_plan(asked_for(pair), taking(2.7, 9.6, 36.0))
     assert plan.teacher.updates == 0.27 * 100 * 60 / 2.7
-    assert plan.one_pass.updates == pytest.approx(0.48 * 100 * 60 / 9.6, abs=1)
-    assert plan.bigrams.updates == 30  # the time of 30, which is the least, and a tenth of 300
+    assert plan.teacher.update_tokens == 1_024
+    assert plan.one_pass.updates == pytest.approx(3 * 0.48 * 100 * 60 / 9.6, abs=1)
+    assert plan.one_pass.update_tokens == 1_024  # smaller ones, or there would be 300 of them
+    assert plan.bigrams.updates == 30  # the time of 30, which is the least
     assert plan.minutes == pytest.approx(100, abs=0.2)
     assert (plan.pairs, plan.held_out, plan.size) == (1_000, 50, "tiny")
     table = plan_table(plan)
     assert "1,000 pairs, 50 of them held out" in table.title
-    assert [row[1] for row in table.rows] == ["600", "300", "30", "", ""]
+    assert [row[1] for row in table.rows] == ["600", "900", "30", "", ""]
 
 
 def test_fine_tuning_and_distillation_are_optional(pair: Pair) -> None:
-    plan = make_plan(asked_for(pair, distil=True), taking(2.7, 9.6, 100.0))
+    plan = make_plan(asked_for(pair, distil=True), taking(2.7, 9.6, 300.0))
     assert plan.bigrams.updates == 0
     assert plan.teacher.updates == int(0.22 * 6000 / 2.7)
     rows = [row[0] for row in plan_table(plan).rows]
@@ -75,7 +77,7 @@ def test_little_text_is_not_read_for_ever(pair: Pair) -> None:
 
 
 def test_too_few_minutes(pair: Pair) -> None:
-    with pytest.raises(UserError, match=r"time for 10 updates of the one-pass .* --minutes 500 or"):
+    with pytest.raises(UserError, match=r"time for 30 updates of the one-pass .* --minutes 167 or"):
         make_plan(asked_for(pair), taking(1.0, 288.0, 1.0))
 
 

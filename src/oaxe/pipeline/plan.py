@@ -31,6 +31,8 @@ SHARES = {"teacher": 0.27, "one_pass": 0.48, "bigrams": 0.06}
 SHARES_DISTILLED = {"teacher": 0.22, "distil": 0.2, "one_pass": 0.35, "bigrams": 0.05}
 LEAST_UPDATES = 50  # with fewer, a model has learned nothing
 LEAST_BIGRAMS = 30
+FEW_UPDATES = 1_000  # on a CPU, with fewer, there are more and smaller ones
+LEAST_TOKENS = 1_024  # of an update
 SHARE_OF_BIGRAMS = 0.1  # of the updates before
 MOST_EPOCHS = {"teacher": 70, "one_pass": 180}  # more have not helped
 # (fewer training pairs than this, subwords), in order
@@ -204,9 +206,11 @@ def make_plan(asked: Asked, probe: Probe = seconds_an_update) -> Plan:
         content = getattr(recipes, name)(machine, 1_000, *more)
         seconds = probe(content, vocab_size, found.lengths, asked.device)
         tokens = content["data"]["update_tokens"]
+        if on_cpu:
+            tokens, seconds = smaller(tokens, seconds, shares[name] * asked.minutes)
         most = min(most, MOST_EPOCHS[name] * epoch / tokens) if name in MOST_EPOCHS else most
         updates = updates_in(shares[name] * asked.minutes, seconds, most)
-        return Training(updates, tokens, round(seconds, 5))
+        return Training(updates, tokens, round(seconds, 4))
 
     teacher = training("teacher", float("inf"))
     one_pass = training("one_pass", float("inf"), asked.system)
@@ -246,6 +250,18 @@ def updates_in(minutes: float, seconds: float, most: float) -> int:
         (2400, 180)
     """
     return int(min(60 * minutes / seconds, most))
+
+
+def smaller(tokens: int, seconds: float, minutes: float) -> tuple[int, float]:
+    """Tokens and seconds of an update such that the minutes have time for more of them.
+
+    Example:
+        >>> smaller(3_072, 0.5, 30), smaller(3_072, 1.0, 10), smaller(3_072, 3.0, 3)
+        ((3072, 0.5), (1843, 0.5999), (1024, 1.0))
+    """
+    wanted = int(tokens * min(1, 60 * minutes / seconds / FEW_UPDATES))
+    found = min(tokens, max(wanted, LEAST_TOKENS))
+    return found, round(seconds * found / tokens, 4)
 
 
 def check_updates(name: str, training: Training, asked: Asked) -> None:

@@ -148,7 +148,7 @@ class Build:
         content = recipe(self.plan.machine, training.updates, *system)
         data = "distilled-data" if self.asked.distil and start else "data"
         content["run"] = str(self.out / name)
-        content["data"]["folder"] = str(self.out / data)
+        content["data"] |= {"folder": str(self.out / data), "update_tokens": training.update_tokens}
         content["train"]["minutes"] = round(LONGER * training.minutes + 0.1, 2)
         if start:
             content["train"]["init_from"] = str(self.out / start)
