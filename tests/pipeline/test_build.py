@@ -4,6 +4,7 @@ import io
 import json
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,12 +36,12 @@ class Killed(BaseException):
     pass
 
 
-def write_text(folder: Path, pairs: int = 400) -> Pair:
+def write_text(folder: Path, pairs: int = 240) -> Pair:
     rng = random.Random(1)
     lines = [rng.choices(WORDS, k=rng.randint(2, 6)) for _ in range(pairs)]
     files = folder / "a.aa", folder / "a.bb"
     files[0].write_text("".join(" ".join(line) + "\n" for line in lines))
-    files[1].write_text("".join(" ".join(line[::-1]) + "\n" for line in lines))
+    files[1].write_text("".join(" ".join([*line[:-1], "Ende"]) + "\n" for line in lines))
     return files
 
 
@@ -57,7 +58,8 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return 0.24 if content["model"]["system"] == "transformer" else 0.36
 
     monkeypatch.setattr(planning, "LEAST_BIGRAMS", 5)
-    monkeypatch.setattr(report, "BATCH", 4)
+    monkeypatch.setattr(recipes, "VALIDATIONS", 2)
+    monkeypatch.setattr(report, "BATCH", 2)
     monkeypatch.setattr(ctc, "BONUSES", (0.0, 1.0))
     monkeypatch.setattr(ctc, "WEIGHTS", (0.0, 0.3))
     for rates in (recipes.TEACHERS, recipes.STUDENTS):
@@ -89,7 +91,10 @@ def test_a_build_that_is_killed_after_every_stage(tmp_path: Path) -> None:
     worked: list[str] = []
     for name in [*NAMES, ""]:
         said = console()
-        with mock.patch.object(Build, "stages", stopping_after(name)):
+        with (
+            mock.patch.object(Build, "stages", stopping_after(name)),
+            mock.patch.object(stages, "find_spec", return_value=None),  # no export
+        ):
             if name:
                 with pytest.raises(Killed):
                     build(out, asked, said)
@@ -109,10 +114,10 @@ def test_a_build_that_is_killed_after_every_stage(tmp_path: Path) -> None:
     assert translator.languages == ("aa", "bb")
     assert len(translator.translate(["eins zwei", "acht"])) == 2
     card = (out / "model" / "README.md").read_text()
-    for part in ("language: [aa, bb]", "valid 20 pairs", asked.command, found["why"]):
+    for part in ("language: [aa, bb]", "valid 12 pairs", asked.command, found["why"]):
         assert part in card
     distilled, kept = (read_lines(out / f) for f in ("distilled/train.bb", "text/train.target"))
-    assert 360 < len(distilled) == len(kept) <= 380  # repeated pairs are held out as well
+    assert 200 < len(distilled) == len(kept) <= 228  # repeated pairs are held out as well
     assert distilled != kept
 
 
@@ -149,7 +154,7 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert build(tmp_path / "out", asked, said, dry_run=True)
     assert not (tmp_path / "out").exists()
     text = said.file.getvalue()  # type: ignore[attr-defined]
-    assert "400 pairs, 20 of them held out" in text
+    assert "240 pairs, 12 of them held out" in text
     assert "size tiny" in text
 
 
@@ -164,3 +169,37 @@ def test_a_folder_of_another_build(tmp_path: Path) -> None:
         build(out, asked_for(pair), console())
     with pytest.raises(UserError, match=r"holds no build: it has no plan.yaml"):
         build(tmp_path, asked_for(pair), console())
+
+
+def test_the_better_of_the_two_one_pass_models_is_kept(tmp_path: Path) -> None:
+    def plan(updates: int) -> planning.Plan:
+        found = planning.make_plan(asked, lambda *_: 0.1)
+        return replace(found, bigrams=replace(found.bigrams, updates=updates))
+
+    asked = asked_for(write_text(tmp_path))
+    for name, bleu in (("one-pass", 30.0), ("bigrams", 29.0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "result.json").write_text(json.dumps({"bleu": bleu}))
+    assert Build(tmp_path, plan(9), console()).finished.name == "one-pass"
+    (tmp_path / "bigrams" / "result.json").write_text(json.dumps({"bleu": 31.0}))
+    assert Build(tmp_path, plan(9), console()).finished.name == "bigrams"
+    assert Build(tmp_path, plan(0), console()).finished.name == "one-pass"
+
+
+def test_export_comes_last_where_there_is_one(tmp_path: Path) -> None:
+    asked, said = asked_for(write_text(tmp_path)), console()
+    made = Build(tmp_path, planning.make_plan(asked, lambda *_: 0.1), said)
+    with mock.patch.object(stages, "find_spec", return_value=None):
+        assert [stage.name for stage in made.stages()][-1] == "model"
+    with mock.patch.object(stages, "find_spec", return_value=object()):
+        assert [stage.name for stage in made.stages()][-2:] == ["model", "export"]
+    with (
+        mock.patch.object(Build, "finished", tmp_path),
+        mock.patch.object(stages, "load_translator", return_value="it"),
+        mock.patch.object(stages, "import_module") as found,
+    ):
+        made.export()
+        found.return_value.export.assert_called_once_with("it", tmp_path / "cpu", int8=True)
+        found.return_value.export.side_effect = UserError("dag cannot")
+        made.export()
+    assert "no model for a CPU: dag cannot" in said.file.getvalue()  # type: ignore[attr-defined]

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from oaxe.commands.options import Device
 from oaxe.commands.prepare import two_files
 from oaxe.support.errors import EXIT_INTERRUPTED
 
@@ -59,7 +58,6 @@ def build(
     vocab_size: Annotated[
         int | None, typer.Option(min=1, help="Number of subwords. Default: by the text.")
     ] = None,
-    device: Device = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Only show the plan. Default: do all of it."),
@@ -82,7 +80,6 @@ def build(
         distil=distil,
         size=size,
         vocab_size=vocab_size,
-        device=device,
     )
     if not build(out, asked, new_console(), dry_run=dry_run):
         raise typer.Exit(EXIT_INTERRUPTED)

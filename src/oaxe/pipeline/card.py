@@ -11,8 +11,8 @@ from oaxe.text.languages import language_name
 from oaxe.text.manifest import read_manifest
 
 
-def write_card(out: Path, plan: Plan) -> None:
-    """Write OUT/model/README.md from the report and the manifest of the data."""
+def write_card(out: Path, plan: Plan, *, tuned: bool) -> None:
+    """Write OUT/model/README.md from the report and the manifest; tuned: for bigrams as well."""
     report = json.loads((out / "report.json").read_text(encoding="utf-8"))
     scores = {name: Scores(**found) for name, found in report["models"].items()}
     asked, own = plan.asked, scores[ONE_PASS]
@@ -21,7 +21,7 @@ def write_card(out: Path, plan: Plan) -> None:
     data = ", ".join(f"{name} {split.pairs:,} pairs" for name, split in splits.items())
     trained = f"{plan.teacher.updates:,} updates of {plan.teacher.update_tokens:,} tokens"
     then = f"{plan.one_pass.updates:,} of {plan.one_pass.update_tokens:,}"
-    tuned = f", {plan.bigrams.updates:,} more for bigrams" * bool(plan.bigrams.updates)
+    more = f", {plan.bigrams.updates:,} more for bigrams" * tuned
     text = "distilled by the teacher" if asked.distil else "raw"
     card = f"""---
 language: [{asked.source_language}, {asked.target_language}]
@@ -47,7 +47,7 @@ BLEU: {report["signature"]}. Measured on {report["environment"]["processor"]}, {
 {report["environment"]["threads"]} threads.
 
 Data: {data}; training text {text}. An autoregressive teacher was trained for {trained}; this model
-began with its weights, and was trained for {then}{tuned}.
+began with its weights, and was trained for {then}{more}.
 
 Made by oaxe {report["environment"]["oaxe"]}:
 

@@ -18,8 +18,8 @@ from oaxe.training.settings import build_settings
 from oaxe.training.trainer import Trainer
 from oaxe.training.validation import Validation
 
-WARM_UP, MEASURED = 3, 5  # updates
-SECONDS = 10.0  # after which no more are measured
+UPDATES = {"cpu": (1, 5), "cuda": (10, 10)}  # to warm up (graphs are recorded), and to measure
+SECONDS = 10.0  # after which one more is enough
 
 
 def seconds_an_update(
@@ -33,9 +33,10 @@ def seconds_an_update(
     system = new_system(settings, vocab_size).to(ranks.device)
     validation = Validation(corpus, settings, ranks, lambda _: 0.0, "bleu")
     trainer = Trainer(settings, system, corpus, validation, ranks, Console(quiet=True))
-    loader, begin, found = trainer.loader(), time.monotonic(), []
+    warm_up, measured = UPDATES[ranks.device.type]
+    loader, begin, found = trainer.loader(), time.monotonic(), list[float]()
     try:
-        for number in range(WARM_UP + MEASURED):
+        for number in range(warm_up + measured):
             update = next(loader)
             start = time.monotonic()
             trainer.step(update)
@@ -43,13 +44,13 @@ def seconds_an_update(
             if ranks.device.type == "cuda":
                 torch.cuda.synchronize()
             found.append(time.monotonic() - start)
-            if number and time.monotonic() - begin > SECONDS:
+            if number >= warm_up and time.monotonic() - begin > SECONDS:
                 break
     finally:
         loader.close()
         if trainer.update.recordings:
             trainer.update.recordings.forget()
-    return statistics.median(found[min(WARM_UP, len(found) - 1) :])
+    return statistics.median(found[warm_up:])
 
 
 def random_corpus(

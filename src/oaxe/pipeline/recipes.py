@@ -22,7 +22,7 @@ class Rates:
     ema: float
 
 
-# by (on a GPU, size is base)
+# by (on a GPU, size is base or larger)
 TEACHERS = {
     (False, False): Rates(1_024, 1e-3, 400, 0.0),
     (False, True): Rates(4_096, 5e-4, 1_000, 0.0),
@@ -80,7 +80,7 @@ def bigrams(machine: Machine, updates: int, system: str) -> dict[str, Any]:
 def _training(
     machine: Machine, system: str, updates: int, rates: dict[tuple[bool, bool], Rates]
 ) -> dict[str, Any]:
-    own = rates[machine.on_gpu, machine.size == "base"]
+    own = rates[machine.on_gpu, machine.size not in ("tiny", "small")]
     return {
         "data": {
             "update_tokens": own.update_tokens,

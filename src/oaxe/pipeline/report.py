@@ -47,35 +47,46 @@ class Scores:
 
 def write_report(out: Path, one_pass: Path, plan: Plan, console: Console) -> None:
     """Measure everything; ``one_pass`` is the run of that model. report.json is written last."""
-    warnings.filterwarnings("ignore", message="cut after")  # long lines: every time the same
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="cut after")  # long lines, at every translation
+        scores, signature = measure(out, one_pass, plan, console)
+    advised, why = recommend(scores)
+    text = [f"# {plan.asked.source_language} to {plan.asked.target_language}", why]
+    text += [markdown(table(scores, plan)), f"BLEU: {signature}", use(advised, scores)]
+    write_whole(out / "report.md", "\n\n".join(text) + "\n")
+    models = {name: asdict(of) for name, of in scores.items()}
+    report = {"recommended": advised, "why": why, "models": models, "signature": signature}
+    write_json(out / "report.json", report | {"environment": environment()})
+
+
+def measure(
+    out: Path, one_pass: Path, plan: Plan, console: Console
+) -> tuple[dict[str, Scores], str]:
+    """Both models, each decoded in two ways; and sacreBLEU's signature."""
     teacher = load_translator(str(out / "teacher"), plan.asked.device)
     student = load_translator(str(one_pass), plan.asked.device)
-    with_beam = best_beam(student, one_pass, out)
-    options: dict[str, dict[str, Any]] = {
-        TEACHER: {"beam": 1}, TEACHER_BEAM: {"beam": 5}, ONE_PASS: {}, ONE_PASS_BEAM: with_beam
-    }  # fmt: skip
-    translators = {
-        name: changed(student if name in (ONE_PASS, ONE_PASS_BEAM) else teacher, given)
-        for name, given in options.items()
+    ways: dict[str, tuple[str, Translator, dict[str, Any]]] = {
+        TEACHER: ("teacher", teacher, {"beam": 1}),
+        TEACHER_BEAM: ("teacher", teacher, {"beam": 5}),
+        ONE_PASS: ("model", student, {}),
+        ONE_PASS_BEAM: ("model", student, best_beam(student, one_pass, out)),
     }
-    data = out / "data"
-    splits = [split for split in ("valid", "test") if split in read_manifest(data).splits]
-    texts = {split: Corpus.open(data, split) for split in splits}
+    translators = {name: changed(model, options) for name, (_, model, options) in ways.items()}
+    splits = [split for split in read_manifest(out / "data").splits if split != "train"]
+    texts = {split: Corpus.open(out / "data", split) for split in splits}
     bleu: dict[str, dict[str, Any]] = {}
     for name, translator in translators.items():
         console.print(f"translating: {name}", highlight=False)
-        bleu[name] = {
-            split: _bleu(translator, text, plan.sentences) for split, text in texts.items()
-        }
+        bleu[name] = {s: _bleu(translator, text, plan.sentences) for s, text in texts.items()}
     lines = texts[splits[-1]].sources_text[:BATCH]
     speed = measure_speed(translators, lines, sentences=BATCH, batch_tokens=BATCH_TOKENS)
     scores = {
         name: Scores(
-            folder=str(out / ("teacher" if translator.system is teacher.system else "model")),
+            folder=str(out / ways[name][0]),
             system=translator.system.name,
             parameters=translator.system.n_parameters,
             decoding=str(translator.decoding_with()),
-            options=options[name],
+            options=ways[name][2],
             valid=bleu[name]["valid"]["score"],
             test=bleu[name]["test"]["score"] if "test" in splits else None,
             latency_ms=speed[name]["latency_ms"]["median"],
@@ -83,19 +94,7 @@ def write_report(out: Path, one_pass: Path, plan: Plan, console: Console) -> Non
         )
         for name, translator in translators.items()
     }
-    advised, why = recommend(scores)
-    signature = bleu[ONE_PASS]["valid"]["signature"]
-    report = {
-        "recommended": advised,
-        "why": why,
-        "models": {name: asdict(of) for name, of in scores.items()},
-        "signature": signature,
-        "environment": environment(),
-    }
-    text = [f"# {plan.asked.source_language} to {plan.asked.target_language}", why]
-    text += [markdown(table(scores, plan)), f"BLEU: {signature}", use(advised, scores)]
-    write_whole(out / "report.md", "\n\n".join(text) + "\n")
-    write_json(out / "report.json", report)
+    return scores, bleu[ONE_PASS]["valid"]["signature"]
 
 
 def changed(translator: Translator, options: Mapping[str, Any]) -> Translator:

@@ -14,6 +14,8 @@ OUT/model/          the one-pass translator, with a card: README.md
 OUT/cpu/            the same for a CPU, in 8 bits, where `oaxe export` is installed
 """
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -176,18 +178,21 @@ class Build:
 
     @property
     def finished(self) -> Path:
-        """The run of the best one-pass model."""
-        return self.out / ("bigrams" if self.plan.bigrams.updates else "one-pass")
+        """The run of the one-pass model that is better on validation text."""
+        runs = [self.out / "one-pass", self.out / "bigrams"][: 1 + bool(self.plan.bigrams.updates)]
+        bleu = {run: json.loads((run / "result.json").read_text("utf-8"))["bleu"] for run in runs}
+        return max(runs, key=lambda run: bleu[run])
 
     def report(self) -> None:
         write_report(self.out, self.finished, self.plan, self.console)
 
     def save_model(self) -> None:
         load_translator(str(self.finished), "cpu").save_pretrained(self.out / "model")
-        write_card(self.out, self.plan)
+        write_card(self.out, self.plan, tuned=self.finished.name == "bigrams")
 
     def export(self) -> None:
         """An int8 model for a CPU, if that can be made here; a build is whole without it."""
+        shutil.rmtree(self.out / "cpu", ignore_errors=True)  # of an export that was killed
         try:
             translator = load_translator(str(self.finished), "cpu")
             import_module(EXPORT).export(translator, self.out / "cpu", int8=True)
