@@ -21,6 +21,7 @@ ORDER = (
     "training",
     "distillation",
     "evaluation",
+    "pipeline",
     "serving",
     "commands",
 )

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from oaxe import __version__
+from oaxe.commands.build import build
 from oaxe.commands.config import config
 from oaxe.commands.data import data
 from oaxe.commands.distill import distill
@@ -59,7 +60,7 @@ def main(
 
 # In the order of `oaxe --help`.
 commands: list[Callable[..., None]] = [
-    prepare, train, translate, serve, export, distill, ngrams, evaluate,
+    build, prepare, train, translate, serve, export, distill, ngrams, evaluate,
 ]  # fmt: skip
 for command in commands:
     app.command()(command)

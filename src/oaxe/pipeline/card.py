@@ -1,0 +1,58 @@
+"""The card of a finished model: README.md, as the Hugging Face hub shows it."""
+
+import json
+from pathlib import Path
+
+from oaxe.pipeline.plan import Plan
+from oaxe.pipeline.report import ONE_PASS, Scores, table
+from oaxe.support.files import write_whole
+from oaxe.support.tables import markdown
+from oaxe.text.languages import language_name
+from oaxe.text.manifest import read_manifest
+
+
+def write_card(out: Path, plan: Plan, *, tuned: bool) -> None:
+    """Write OUT/model/README.md from the report and the manifest; tuned: for bigrams as well."""
+    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    scores = {name: Scores(**found) for name, found in report["models"].items()}
+    asked, own = plan.asked, scores[ONE_PASS]
+    languages = [language_name(code) for code in (asked.source_language, asked.target_language)]
+    splits = read_manifest(out / "data").splits
+    data = ", ".join(f"{name} {split.pairs:,} pairs" for name, split in splits.items())
+    trained = f"{plan.teacher.updates:,} updates of {plan.teacher.update_tokens:,} tokens"
+    then = f"{plan.one_pass.updates:,} of {plan.one_pass.update_tokens:,}"
+    more = f", {plan.bigrams.updates:,} more for bigrams" * tuned
+    text = "distilled by the teacher" if asked.distil else "raw"
+    card = f"""---
+language: [{asked.source_language}, {asked.target_language}]
+pipeline_tag: translation
+library_name: oaxe
+---
+
+# {languages[0]} to {languages[1]} in one pass
+
+A non-autoregressive translator: all words are predicted at once. System {own.system}, size
+{plan.size}, {own.parameters:,} weights, {plan.vocab_size:,} subwords.
+
+```python
+from oaxe import Translator
+
+print(Translator.from_pretrained("{out / "model"}").translate(["..."]))
+```
+
+{report["why"]}
+
+{markdown(table(scores, plan))}
+BLEU: {report["signature"]}. Measured on {report["environment"]["processor"]}, {asked.device},
+{report["environment"]["threads"]} threads.
+
+Data: {data}; training text {text}. An autoregressive teacher was trained for {trained}; this model
+began with its weights, and was trained for {then}{more}.
+
+Made by oaxe {report["environment"]["oaxe"]}:
+
+```sh
+oaxe build {out} {asked.command}
+```
+"""
+    write_whole(out / "model" / "README.md", card)

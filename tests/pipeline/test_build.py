@@ -1,0 +1,205 @@
+"""A whole build of a tiny model: stopped after every stage, stopped within one, and its report."""
+
+import io
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from rich.console import Console
+
+from oaxe.decoding.translator import Translator
+from oaxe.model.transformer import SIZES
+from oaxe.pipeline import plan as planning
+from oaxe.pipeline import recipes, report, stages
+from oaxe.pipeline.plan import Asked, ask
+from oaxe.pipeline.recipes import Rates
+from oaxe.pipeline.stages import Build, Stage, build
+from oaxe.support.errors import UserError
+from oaxe.systems import ctc
+from oaxe.text.lines import Pair, read_lines
+from oaxe.training import trainer
+from tests.runs import SMALL
+
+WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
+NAMES = [
+    "hold out", "prepare", "teacher", "distil", "prepare distilled text", "one-pass", "bigrams",
+    "n-grams", "report", "model",
+]  # fmt: skip
+
+
+class Killed(BaseException):
+    pass
+
+
+def write_text(folder: Path, pairs: int = 240) -> Pair:
+    rng = random.Random(1)
+    lines = [rng.choices(WORDS, k=rng.randint(2, 6)) for _ in range(pairs)]
+    files = folder / "a.aa", folder / "a.bb"
+    files[0].write_text("".join(" ".join(line) + "\n" for line in lines))
+    files[1].write_text("".join(" ".join([*line[:-1], "Ende"]) + "\n" for line in lines))
+    return files
+
+
+def asked_for(pair: Pair, **changes: Any) -> Asked:
+    how: dict[str, Any] = {"minutes": 1.0, "device": "cpu"} | changes
+    return ask("aa", "bb", {"train": pair, "valid": None, "test": None}, **how)
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Updates that are said to take so long that there are 60 of them."""
+
+    def seconds(content: Any, vocab_size: int, lengths: Any, device: str) -> float:
+        return 0.24 if content["model"]["system"] == "transformer" else 0.36
+
+    monkeypatch.setattr(planning, "LEAST_BIGRAMS", 5)
+    monkeypatch.setattr(recipes, "VALIDATIONS", 2)
+    monkeypatch.setattr(report, "BATCH", 2)
+    monkeypatch.setattr(ctc, "BONUSES", (0.0, 1.0))
+    monkeypatch.setattr(ctc, "WEIGHTS", (0.0, 0.3))
+    for rates in (recipes.TEACHERS, recipes.STUDENTS):
+        monkeypatch.setitem(rates, (False, False), Rates(256, 3e-3, 10, 0.9))
+    monkeypatch.setattr(stages, "make_plan", lambda asked: planning.make_plan(asked, seconds))
+    with mock.patch.dict(SIZES, tiny=SMALL):
+        yield
+
+
+def console() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+def stopping_after(name: str) -> Callable[[Build], Iterator[Stage]]:
+    """The stages, with a kill as soon as one of them is done."""
+    original = Build.stages
+
+    def found(self: Build) -> Iterator[Stage]:
+        for stage in original(self):
+            yield stage
+            if stage.name == name:
+                raise Killed
+
+    return found
+
+
+def test_a_build_that_is_killed_after_every_stage(tmp_path: Path) -> None:
+    out, asked = tmp_path / "out", asked_for(write_text(tmp_path), distil=True)
+    worked: list[str] = []
+    for name in [*NAMES, ""]:
+        said = console()
+        with (
+            mock.patch.object(Build, "stages", stopping_after(name)),
+            mock.patch.object(stages, "find_spec", return_value=None),  # no export
+        ):
+            if name:
+                with pytest.raises(Killed):
+                    build(out, asked, said)
+            else:
+                assert build(out, asked, said)
+        text = said.file.getvalue()  # type: ignore[attr-defined]
+        worked += [n for n in NAMES if f"{n}:\n" in text]
+        before = NAMES[: NAMES.index(name)] if name else NAMES
+        assert all(f"{n}: done\n" in text for n in before)
+    assert worked == NAMES  # each of them once
+    found = json.loads((out / "report.json").read_text())
+    assert len(found["models"]) == 4
+    assert found["recommended"] in found["models"]
+    assert found["why"] in text
+    translator = Translator.from_pretrained(out / "model")
+    assert translator.system.name == "ctc_glat"
+    assert translator.languages == ("aa", "bb")
+    assert len(translator.translate(["eins zwei", "acht"])) == 2
+    card = (out / "model" / "README.md").read_text()
+    for part in ("language: [aa, bb]", "valid 12 pairs", asked.command, found["why"]):
+        assert part in card
+    distilled, kept = (read_lines(out / f) for f in ("distilled/train.bb", "text/train.target"))
+    assert 200 < len(distilled) == len(kept) <= 228  # repeated pairs are held out as well
+    assert distilled != kept
+
+
+def test_a_training_that_is_killed_goes_on(tmp_path: Path) -> None:
+    out, asked = tmp_path / "out", asked_for(write_text(tmp_path))
+    step, steps = trainer.Trainer.step, list[int]()
+
+    def counting(self: Any, update: Any) -> float:
+        if len(steps) == 30:
+            steps.append(-1)
+            raise Killed
+        steps.append(self.position.step)
+        return step(self, update)
+
+    with mock.patch.object(trainer.Trainer, "step", counting):
+        with pytest.raises(Killed):
+            build(out, asked, console())
+        with mock.patch.object(Build, "stages", stopping_after("teacher")), pytest.raises(Killed):
+            build(out, asked, console())
+    again = steps[steps.index(-1) + 1]
+    assert 0 < again <= 30
+    assert json.loads((out / "teacher" / "result.json").read_text())["step"] == steps[-1] + 1
+
+
+def test_an_interrupted_training_ends_the_build(tmp_path: Path) -> None:
+    out, asked = tmp_path / "out", asked_for(write_text(tmp_path))
+    with mock.patch.object(stages, "train", return_value={"stopped": trainer.INTERRUPTED}):
+        assert not build(out, asked, console())
+    assert not (out / "one-pass").exists()
+
+
+def test_dry_run_writes_nothing(tmp_path: Path) -> None:
+    asked, said = asked_for(write_text(tmp_path)), console()
+    assert build(tmp_path / "out", asked, said, dry_run=True)
+    assert not (tmp_path / "out").exists()
+    text = said.file.getvalue()  # type: ignore[attr-defined]
+    assert "240 pairs, 12 of them held out" in text
+    assert "size tiny" in text
+
+
+def test_a_folder_of_another_build(tmp_path: Path) -> None:
+    pair, out = write_text(tmp_path), tmp_path / "out"
+    with mock.patch.object(Build, "stages", stopping_after("hold out")), pytest.raises(Killed):
+        build(out, asked_for(pair), console())
+    with pytest.raises(UserError, match=r"(?s)another build:.*minutes: 1.0 there, 2.0 here"):
+        build(out, asked_for(pair, minutes=2.0), console())
+    pair[0].write_text(pair[0].read_text().replace("eins", "zwei"))
+    with pytest.raises(UserError, match=r"train.source: .*a.aa \(crc32 .* there, .*a.aa"):
+        build(out, asked_for(pair), console())
+    with pytest.raises(UserError, match=r"holds no build: it has no plan.yaml"):
+        build(tmp_path, asked_for(pair), console())
+
+
+def test_the_better_of_the_two_one_pass_models_is_kept(tmp_path: Path) -> None:
+    def plan(updates: int) -> planning.Plan:
+        found = planning.make_plan(asked, lambda *_: 0.1)
+        return replace(found, bigrams=replace(found.bigrams, updates=updates))
+
+    asked = asked_for(write_text(tmp_path))
+    for name, bleu in (("one-pass", 30.0), ("bigrams", 29.0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "result.json").write_text(json.dumps({"bleu": bleu}))
+    assert Build(tmp_path, plan(9), console()).finished.name == "one-pass"
+    (tmp_path / "bigrams" / "result.json").write_text(json.dumps({"bleu": 31.0}))
+    assert Build(tmp_path, plan(9), console()).finished.name == "bigrams"
+    assert Build(tmp_path, plan(0), console()).finished.name == "one-pass"
+
+
+def test_export_comes_last_where_there_is_one(tmp_path: Path) -> None:
+    asked, said = asked_for(write_text(tmp_path)), console()
+    made = Build(tmp_path, planning.make_plan(asked, lambda *_: 0.1), said)
+    with mock.patch.object(stages, "find_spec", return_value=None):
+        assert [stage.name for stage in made.stages()][-1] == "model"
+    with mock.patch.object(stages, "find_spec", return_value=object()):
+        assert [stage.name for stage in made.stages()][-2:] == ["model", "export"]
+    with (
+        mock.patch.object(Build, "finished", tmp_path),
+        mock.patch.object(stages, "load_translator", return_value="it"),
+        mock.patch.object(stages, "import_module") as found,
+    ):
+        made.export()
+        found.return_value.export.assert_called_once_with("it", tmp_path / "cpu", int8=True)
+        found.return_value.export.side_effect = UserError("dag cannot")
+        made.export()
+    assert "no model for a CPU: dag cannot" in said.file.getvalue()  # type: ignore[attr-defined]

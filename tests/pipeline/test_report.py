@@ -1,0 +1,59 @@
+"""Which model a report recommends."""
+
+import re
+
+import pytest
+
+from oaxe.pipeline.report import (
+    ONE_PASS,
+    ONE_PASS_BEAM,
+    TEACHER,
+    TEACHER_BEAM,
+    Scores,
+    recommend,
+    use,
+)
+
+
+def scores(
+    one_pass: float, beam: float, *, latency: float = 10.0, throughput: float = 300.0
+) -> dict[str, Scores]:
+    """A teacher of 29 and 30 BLEU, 50 ms and 100 sentences a second if it is greedy."""
+
+    def of(valid: float, ms: float, a_second: float, **options: int) -> Scores:
+        return Scores("out/x", "s", 1, "somehow", options, valid, None, ms, a_second)
+
+    return {
+        TEACHER: of(29.0, 50.0, 100.0, beam=1),
+        TEACHER_BEAM: of(30.0, 150.0, 40.0, beam=5),
+        ONE_PASS: of(one_pass, latency, throughput),
+        ONE_PASS_BEAM: of(beam, 3 * latency, throughput / 6, beam=20),
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "name", "words"),
+    [
+        (scores(31.0, 30.0), ONE_PASS, "1.0 BLEU above .* 5.0 times .* and 3.0 times in batches"),
+        (scores(29.1, 32.0), ONE_PASS, "0.9 BLEU below .*n-grams adds 2.9 BLEU, .* 3.0 times as l"),
+        (scores(28.9, 29.5), ONE_PASS_BEAM, "pays: one pass, beam and n-grams is 0.5 BLEU below"),
+        (scores(28.9, 28.0), TEACHER_BEAM, "does not pay here: one pass is 1.1 BLEU below .*; one"),
+        (scores(33.0, 33.0, latency=60, throughput=90), TEACHER_BEAM, "one pass is slower: 0.8 ti"),
+        (scores(33.0, 33.0, latency=60), ONE_PASS, "0.8 times as fast .* and 3.0 times in batches"),
+    ],
+)
+def test_recommendation(found: dict[str, Scores], name: str, words: str) -> None:
+    advised, why = recommend(found)
+    assert advised == name
+    assert re.search(words, why), why
+
+
+def test_models_that_learned_nothing() -> None:
+    found = {name: Scores("x", "s", 1, "", {}, 2.0, None, 1.0, 1.0) for name in scores(1, 1)}
+    assert "Too little was learned" in recommend(found)[1]
+
+
+def test_the_command_has_the_options_of_decoding() -> None:
+    found = scores(1, 1)
+    assert use(TEACHER_BEAM, found) == "Use it with: `oaxe translate --model out/x --set beam=5`"
+    assert use(ONE_PASS, found).endswith("--model out/x`")
