@@ -5,41 +5,29 @@ from typing import Annotated
 
 import typer
 
-from oaxe.commands.prepare import two_files
+from oaxe.commands.prepare import (
+    NewFolder,
+    SourceLanguage,
+    TargetLanguage,
+    Test,
+    Train,
+    text_option,
+)
 from oaxe.support.errors import EXIT_INTERRUPTED
 
 
 def build(
-    out: Annotated[Path, typer.Argument(help="Folder to make.")],
-    train: Annotated[
-        tuple[Path, Path],
-        typer.Option(
-            metavar="SOURCE TARGET",
-            is_eager=True,
-            callback=two_files,
-            help="Training text, two files with one sentence a line: plain, .gz or .xz.",
-        ),
-    ],
-    source_language: Annotated[str, typer.Option("--from", help="Source language, such as en.")],
-    target_language: Annotated[str, typer.Option("--to", help="Target language, such as de.")],
+    out: NewFolder,
+    train: Train,
+    source_language: SourceLanguage,
+    target_language: TargetLanguage,
     valid: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(
-            metavar="SOURCE TARGET",
-            is_eager=True,
-            callback=two_files,
-            help="Validation text, two files. Default: up to 1,000 training pairs are held out.",
+        text_option(
+            "Validation text, two files. Default: up to 1,000 training pairs are held out."
         ),
     ] = None,
-    test: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(
-            metavar="SOURCE TARGET",
-            is_eager=True,
-            callback=two_files,
-            help="Test text, two files. Default: none.",
-        ),
-    ] = None,
+    test: Test = None,
     minutes: Annotated[
         float, typer.Option(min=0.01, help="Time for everything together, on this machine.")
     ] = 30.0,

@@ -1,7 +1,7 @@
 """``oaxe prepare``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,37 +13,29 @@ def two_files(given: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
     return given
 
 
+def text_option(about: str) -> Any:
+    return typer.Option(metavar="SOURCE TARGET", is_eager=True, callback=two_files, help=about)
+
+
+NewFolder = Annotated[Path, typer.Argument(help="Folder to make.")]
+Train = Annotated[
+    tuple[Path, Path],
+    text_option("Training text, two files with one sentence a line: plain, .gz or .xz."),
+]
+Test = Annotated[tuple[Path, Path] | None, text_option("Test text, two files. Default: none.")]
+SourceLanguage = Annotated[str, typer.Option("--from", help="Source language, such as en.")]
+TargetLanguage = Annotated[str, typer.Option("--to", help="Target language, such as de.")]
+
+
 def prepare(
-    out: Annotated[Path, typer.Argument(help="Folder to make.")],
-    train: Annotated[
-        tuple[Path, Path],
-        typer.Option(
-            metavar="SOURCE TARGET",
-            is_eager=True,
-            callback=two_files,
-            help="Training text, two files with one sentence a line: plain, .gz or .xz.",
-        ),
-    ],
-    source_language: Annotated[str, typer.Option("--from", help="Source language, such as en.")],
-    target_language: Annotated[str, typer.Option("--to", help="Target language, such as de.")],
+    out: NewFolder,
+    train: Train,
+    source_language: SourceLanguage,
+    target_language: TargetLanguage,
     valid: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(
-            metavar="SOURCE TARGET",
-            is_eager=True,
-            callback=two_files,
-            help="Validation text, two files. Default: none.",
-        ),
+        tuple[Path, Path] | None, text_option("Validation text, two files. Default: none.")
     ] = None,
-    test: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(
-            metavar="SOURCE TARGET",
-            is_eager=True,
-            callback=two_files,
-            help="Test text, two files. Default: none.",
-        ),
-    ] = None,
+    test: Test = None,
     vocab_size: Annotated[
         int, typer.Option(min=1, help="Number of subwords, shared by both languages (joint BPE).")
     ] = 32_000,

@@ -1,11 +1,13 @@
 """What systems with more positions than words are trained for: CTC, and graphs.
 
-An objective is a criterion, see :mod:`oaxe.criteria`, that also gets the mask of the positions, and
-for a graph the links between them. Only likelihood learns from random weights.
+An objective is a criterion, see :mod:`oaxe.criteria`: options, and a call that returns the loss. It
+is called as the ``linear_`` losses are, with hidden states, output embedding, the links of a graph
+and the target; ``how`` has the mask of the positions and what else they take. Only likelihood
+learns from random weights: the others have ``fine_tunes``.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -21,49 +23,12 @@ from oaxe.support.config import option
 from oaxe.text.symbols import BLANK
 
 
-class CTCObjective(Protocol):
-    fine_tunes: ClassVar[bool]  # a model that likelihood has trained
-
-    def __call__(
-        self,
-        hidden: Tensor,
-        linear_weight: Tensor,
-        target: Tensor,
-        mask: Tensor,
-        capacity: int | None,
-    ) -> Tensor:
-        """The summed loss of ``target (batch, words)``, of states ``(batch, positions, dim)``."""
-
-
-class DAGObjective(Protocol):
-    fine_tunes: ClassVar[bool]
-
-    def __call__(
-        self,
-        hidden: Tensor,
-        linear_weight: Tensor,
-        links: Tensor,
-        target: Tensor,
-        mask: Tensor,
-        capacity: int | None,
-    ) -> Tensor:
-        """The same, with the ``links (batch, vertices, vertices)``."""
-
-
 @dataclass(frozen=True)
 class CTCLikelihood:
     fine_tunes: ClassVar[bool] = False
 
-    def __call__(
-        self,
-        hidden: Tensor,
-        linear_weight: Tensor,
-        target: Tensor,
-        mask: Tensor,
-        capacity: int | None,
-    ) -> Tensor:
-        options: Any = {"logit_mask": mask, "reduction": "sum", "capacity": capacity}
-        return linear_ctc_loss(hidden, linear_weight, target, blank=BLANK, **options)
+    def __call__(self, hidden: Tensor, weight: Tensor, target: Tensor, **how: Any) -> Tensor:
+        return linear_ctc_loss(hidden, weight, target, blank=BLANK, **how)
 
 
 @dataclass(frozen=True)
@@ -72,18 +37,8 @@ class CTCNgrams:
 
     fine_tunes: ClassVar[bool] = True
 
-    def __call__(
-        self,
-        hidden: Tensor,
-        linear_weight: Tensor,
-        target: Tensor,
-        mask: Tensor,
-        capacity: int | None,
-    ) -> Tensor:
-        options: Any = {"logit_mask": mask, "reduction": "sum", "capacity": capacity}
-        return linear_ctc_ngram_loss(
-            hidden, linear_weight, target, blank=BLANK, n=self.n, **options
-        )
+    def __call__(self, hidden: Tensor, weight: Tensor, target: Tensor, **how: Any) -> Tensor:
+        return linear_ctc_ngram_loss(hidden, weight, target, blank=BLANK, n=self.n, **how)
 
 
 @dataclass(frozen=True)
@@ -93,17 +48,9 @@ class CoCO:
 
     fine_tunes: ClassVar[bool] = True
 
-    def __call__(
-        self,
-        hidden: Tensor,
-        linear_weight: Tensor,
-        target: Tensor,
-        mask: Tensor,
-        capacity: int | None,
-    ) -> Tensor:
-        options: Any = {"logit_mask": mask, "reduction": "sum", "capacity": capacity}
-        options |= {"ctc_weight": self.ctc_weight, "rest": self.rest}
-        return linear_coco_loss(hidden, linear_weight, target, blank=BLANK, **options)
+    def __call__(self, hidden: Tensor, weight: Tensor, target: Tensor, **how: Any) -> Tensor:
+        how |= {"ctc_weight": self.ctc_weight, "rest": self.rest}
+        return linear_coco_loss(hidden, weight, target, blank=BLANK, **how)
 
 
 @dataclass(frozen=True)
@@ -111,16 +58,9 @@ class DAGLikelihood:
     fine_tunes: ClassVar[bool] = False
 
     def __call__(
-        self,
-        hidden: Tensor,
-        linear_weight: Tensor,
-        links: Tensor,
-        target: Tensor,
-        mask: Tensor,
-        capacity: int | None,
+        self, hidden: Tensor, weight: Tensor, links: Tensor, target: Tensor, **how: Any
     ) -> Tensor:
-        options: Any = {"logit_mask": mask, "reduction": "sum", "capacity": capacity}
-        return linear_dag_loss(hidden, linear_weight, links, target, zero_infinity=True, **options)
+        return linear_dag_loss(hidden, weight, links, target, zero_infinity=True, **how)
 
 
 @dataclass(frozen=True)
@@ -130,16 +70,9 @@ class DAGNgrams:
     fine_tunes: ClassVar[bool] = True
 
     def __call__(
-        self,
-        hidden: Tensor,
-        linear_weight: Tensor,
-        links: Tensor,
-        target: Tensor,
-        mask: Tensor,
-        capacity: int | None,
+        self, hidden: Tensor, weight: Tensor, links: Tensor, target: Tensor, **how: Any
     ) -> Tensor:
-        options: Any = {"logit_mask": mask, "reduction": "sum", "capacity": capacity}
-        return linear_dag_ngram_loss(hidden, linear_weight, links, target, n=self.n, **options)
+        return linear_dag_ngram_loss(hidden, weight, links, target, n=self.n, **how)
 
 
 CTC_OBJECTIVES: dict[str, type[Any]] = {

@@ -122,9 +122,8 @@ class Model(System):
     def objective(self, hidden: Tensor, example: Example) -> Tensor:
         """The summed loss of the decoder's states."""
         weight, capacity = self.transformer.output_weight, self.transformer.capacity
-        loss: Tensor = self.options.objective.options(
-            hidden, weight, example.target, example.mask, capacity
-        )
+        how = {"logit_mask": example.mask, "reduction": "sum", "capacity": capacity}
+        loss: Tensor = self.options.objective.options(hidden, weight, example.target, **how)
         return loss
 
     def divergence(self, hidden: Tensor, other: Tensor, mask: Tensor) -> Tensor:

@@ -162,8 +162,9 @@ class Model(System):
             self.transformer.output_weight,
             self.links(hidden, example.mask),
             example.target,
-            example.mask,
-            self.transformer.capacity,
+            logit_mask=example.mask,
+            reduction="sum",
+            capacity=self.transformer.capacity,
         )
         impossible = ((example.target != IGNORED).sum(1) > example.mask.sum(1)).sum()
         statistics |= {
