@@ -11,7 +11,9 @@ from unittest import mock
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from oaxe.commands.app import app
 from oaxe.decoding.translator import Translator
 from oaxe.model.transformer import SIZES
 from oaxe.pipeline import plan as planning
@@ -52,12 +54,13 @@ def asked_for(pair: Pair, **changes: Any) -> Asked:
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Updates that are said to take so long that there are 60 of them."""
+    """Updates that are said to take so long that there are few of them."""
 
     def seconds(content: Any, vocab_size: int, lengths: Any, device: str) -> float:
-        return 0.24 if content["model"]["system"] == "transformer" else 0.36
+        return 0.24 if content["model"]["system"] == "transformer" else 1.0
 
-    monkeypatch.setattr(planning, "LEAST_BIGRAMS", 5)
+    monkeypatch.setattr(planning, "LEAST_UPDATES", 15)
+    monkeypatch.setattr(planning, "LEAST_BIGRAMS", 2)
     monkeypatch.setattr(recipes, "VALIDATIONS", 2)
     monkeypatch.setattr(report, "BATCH", 2)
     monkeypatch.setattr(ctc, "BONUSES", (0.0, 1.0))
@@ -156,6 +159,17 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     text = said.file.getvalue()  # type: ignore[attr-defined]
     assert "240 pairs, 12 of them held out" in text
     assert "size tiny" in text
+
+
+def test_the_command(tmp_path: Path) -> None:
+    source, target = map(str, write_text(tmp_path))
+    words = ["build", str(tmp_path / "out"), "--from", "aa", "--to", "bb", "--minutes", "1"]
+    result = CliRunner().invoke(app, [*words, "--train", source, target, "--dry-run"])
+    assert result.exit_code == 0, result.output
+    assert "teacher (autoregressive)" in result.output
+    assert not (tmp_path / "out").exists()
+    with mock.patch.object(stages, "train", return_value={"stopped": trainer.INTERRUPTED}):
+        assert CliRunner().invoke(app, [*words, "--train", source, target]).exit_code == 130
 
 
 def test_a_folder_of_another_build(tmp_path: Path) -> None:
