@@ -131,7 +131,7 @@ def recommend(scores: Mapping[str, Scores]) -> tuple[str, str]:
     """
     best = max((TEACHER, TEACHER_BEAM), key=lambda name: scores[name].valid)
     greedy, problems = scores[TEACHER], []
-    if scores[best].valid < POOR:
+    if max(scores[best].valid, scores[ONE_PASS].valid) < POOR:
         both = (
             f"{scores[best].valid:.1f} BLEU on validation, {scores[ONE_PASS].valid:.1f} in one pass"
         )
