@@ -117,7 +117,13 @@ def test_a_build_that_is_killed_after_every_stage(tmp_path: Path) -> None:
     assert translator.languages == ("aa", "bb")
     assert len(translator.translate(["eins zwei", "acht"])) == 2
     card = (out / "model" / "README.md").read_text()
-    for part in ("language: [aa, bb]", "valid 12 pairs", asked.command, found["why"]):
+    for part in (
+        'language: ["aa", "bb"]',
+        "valid 12 pairs",
+        "trained for 55 updates of 256",
+        asked.command,
+        found["why"],
+    ):
         assert part in card
     distilled, kept = (read_lines(out / f) for f in ("distilled/train.bb", "text/train.target"))
     assert 200 < len(distilled) == len(kept) <= 228  # repeated pairs are held out as well

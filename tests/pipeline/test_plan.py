@@ -189,4 +189,4 @@ def test_a_damaged_plan_is_no_traceback(pair: Pair, tmp_path: Path) -> None:
 
 def test_a_plan_knows_its_machine(pair: Pair) -> None:
     plan: Plan = make_plan(asked_for(pair), taking(1.0, 1.0, 1.0))
-    assert plan.machine == Machine("cpu", "tiny", 1_000, 3_000)
+    assert plan.machine == Machine("cpu", "tiny", 1_000, 2_000)

@@ -1,6 +1,7 @@
 """Which model a report recommends."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -51,6 +52,8 @@ def test_recommendation(found: dict[str, Scores], name: str, words: str) -> None
 def test_models_that_learned_nothing() -> None:
     found = {name: Scores("x", "s", 1, "", {}, 2.0, None, 1.0, 1.0) for name in scores(1, 1)}
     assert "Too little was learned" in recommend(found)[1]
+    found[ONE_PASS] = replace(found[ONE_PASS], valid=20.0, latency_ms=0.5)  # unlike its teacher
+    assert recommend(found)[0] == ONE_PASS
 
 
 def test_the_command_has_the_options_of_decoding() -> None:

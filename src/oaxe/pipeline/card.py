@@ -19,12 +19,15 @@ def write_card(out: Path, plan: Plan, *, tuned: bool) -> None:
     languages = [language_name(code) for code in (asked.source_language, asked.target_language)]
     splits = read_manifest(out / "data").splits
     data = ", ".join(f"{name} {split.pairs:,} pairs" for name, split in splits.items())
-    trained = f"{plan.teacher.updates:,} updates of {plan.teacher.update_tokens:,} tokens"
-    then = f"{plan.one_pass.updates:,} of {plan.one_pass.update_tokens:,}"
-    more = f", {plan.bigrams.updates:,} more for bigrams" * tuned
+    runs = [("teacher", plan.teacher), ("one-pass", plan.one_pass), ("bigrams", plan.bigrams)]
+    done = [
+        f"{_updates(out / name):,} updates of {of.update_tokens:,} tokens"
+        for name, of in runs[: 2 + tuned]
+    ]
+    more = f", then {done[2]} for bigrams" if tuned else ""
     text = "distilled by the teacher" if asked.distil else "raw"
     card = f"""---
-language: [{asked.source_language}, {asked.target_language}]
+language: {json.dumps([asked.source_language, asked.target_language])}
 pipeline_tag: translation
 library_name: oaxe
 ---
@@ -46,8 +49,8 @@ print(Translator.from_pretrained("{out / "model"}").translate(["..."]))
 BLEU: {report["signature"]}. Measured on {report["environment"]["processor"]}, {asked.device},
 {report["environment"]["threads"]} threads.
 
-Data: {data}; training text {text}. An autoregressive teacher was trained for {trained}; this model
-began with its weights, and was trained for {then}{more}.
+Data: {data}; training text {text}. An autoregressive teacher was trained for {done[0]}. This model
+began with its weights, and was trained for {done[1]}{more}.
 
 Made by oaxe {report["environment"]["oaxe"]}:
 
@@ -56,3 +59,8 @@ oaxe build {out} {asked.command}
 ```
 """
     write_whole(out / "model" / "README.md", card)
+
+
+def _updates(run: Path) -> int:
+    """How many there were: a training may have been stopped before all that were planned."""
+    return int(json.loads((run / "result.json").read_text(encoding="utf-8"))["step"])

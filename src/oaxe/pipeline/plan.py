@@ -37,7 +37,7 @@ SHARE_OF_BIGRAMS = 0.1  # of the updates before
 MOST_EPOCHS = {"teacher": 70, "one_pass": 180}  # more have not helped
 # (fewer training pairs than this, subwords), in order
 VOCABULARIES = ((20_000, 4_000), (200_000, 8_000), (600_000, 16_000), (10**12, 32_000))
-SENTENCES_A_MINUTE = 30  # of the whole time: how many are translated for a score, on a CPU
+SENTENCES_A_MINUTE = 20  # of the whole time: how many are translated for a score, on a CPU
 LEAST_SENTENCES = 100
 SMALL_TO = 200_000  # pairs; on a GPU, with more the size is base
 Probe = Callable[[Mapping[str, Any], int, Sequence[tuple[int, int]], str], float]

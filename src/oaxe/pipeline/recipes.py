@@ -95,7 +95,7 @@ def _training(
         "train": {
             "steps": updates,
             "precision": "bf16" if machine.on_gpu else "fp32",
-            "ema": own.ema if updates >= 1_000 else min(own.ema, 0.99),
+            "ema": own.ema,
             "save_every": max(1, min(1_000, updates // 10)),
         },
     }
