@@ -23,9 +23,7 @@ def build(
     target_language: TargetLanguage,
     valid: Annotated[
         tuple[Path, Path] | None,
-        text_option(
-            "Validation text, two files. Default: up to 1,000 training pairs are held out."
-        ),
+        text_option("Validation text, two files. Default: up to 1,000 training pairs."),
     ] = None,
     test: Test = None,
     minutes: Annotated[
