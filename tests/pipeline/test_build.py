@@ -216,10 +216,10 @@ def test_export_comes_last_where_there_is_one(tmp_path: Path) -> None:
     with (
         mock.patch.object(Build, "finished", tmp_path),
         mock.patch.object(stages, "load_translator", return_value="it"),
-        mock.patch.object(stages, "import_module") as found,
+        mock.patch.object(stages, "export") as export,
     ):
         made.export()
-        found.return_value.export.assert_called_once_with("it", tmp_path / "cpu", int8=True)
-        found.return_value.export.side_effect = UserError("dag cannot")
+        export.assert_called_once_with("it", tmp_path / "cpu", int8=True)
+        export.side_effect = UserError("dag cannot")
         made.export()
     assert "no model for a CPU: dag cannot" in said.file.getvalue()  # type: ignore[attr-defined]

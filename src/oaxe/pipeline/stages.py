@@ -11,14 +11,13 @@ OUT/bigrams/        the same, fine-tuned
 OUT/ngrams/         `oaxe ngrams`, for beam search
 OUT/report.json     scores and speed of both models on this machine; OUT/report.md in words
 OUT/model/          the one-pass translator, with a card: README.md
-OUT/cpu/            the same for a CPU, in 8 bits, where `oaxe export` is installed
+OUT/cpu/            the same for a CPU, in 8 bits, where oaxe[cpu] is installed
 """
 
 import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from oaxe.decoding.exported import export
 from oaxe.distillation.distill import distill
 from oaxe.distillation.folder import file_names
 from oaxe.pipeline import recipes
@@ -36,6 +36,7 @@ from oaxe.pipeline.report import write_report
 from oaxe.pipeline.survey import hold_out
 from oaxe.support.config import read
 from oaxe.support.errors import UserError
+from oaxe.support.extras import EXTRAS
 from oaxe.support.files import write_whole
 from oaxe.support.locks import locked
 from oaxe.support.tables import TextTable
@@ -51,7 +52,6 @@ from oaxe.training.trainer import INTERRUPTED
 
 LONGER = 1.3  # times the minutes that are planned for a training: then it stops
 ORDER = 4  # of n-grams
-EXPORT = "oaxe.decoding.exported"
 
 
 class StoppedError(Exception):
@@ -94,7 +94,7 @@ class Build:
         yield Stage("n-grams", out / "ngrams" / "config.json", self.count_ngrams)
         yield Stage("report", out / "report.json", self.report)
         yield Stage("model", out / "model" / "README.md", self.save_model)
-        if find_spec(EXPORT):
+        if all(map(find_spec, EXTRAS["cpu"])):
             yield Stage("export", out / "cpu" / "config.json", self.export)
 
     def pair(self, split: str) -> Pair | None:
@@ -195,8 +195,8 @@ class Build:
         shutil.rmtree(self.out / "cpu", ignore_errors=True)  # of an export that was killed
         try:
             translator = load_translator(str(self.finished), "cpu")
-            import_module(EXPORT).export(translator, self.out / "cpu", int8=True)
-        except (UserError, ModuleNotFoundError) as error:
+            export(translator, self.out / "cpu", int8=True)
+        except UserError as error:
             self.console.print(f"no model for a CPU: {error}", highlight=False)
 
 
