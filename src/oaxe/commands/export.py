@@ -47,4 +47,4 @@ def export(
     export(translator, folder, int8=int8, length_share=length_share, format=format)
     size = sum(path.stat().st_size for path in folder.iterdir()) / 2**20
     use = f"; use it with: oaxe translate --model {folder}" * (format == "onnx")
-    new_console().print(f"{folder}: {size:.1f} MiB{use}", highlight=False)
+    new_console().print(f"{folder}: {size:.1f} MiB{use}", highlight=False, soft_wrap=True)
