@@ -79,7 +79,7 @@ class ValidationSettings:
     keep: int = option(5, "best checkpoints by BLEU that are kept", at_least=1)
     average: int = option(5, "best checkpoints averaged into the final model", at_least=1)
     choose_decoding: bool | None = option(
-        None, "at the end, try options of decoding and keep the best; null: for ctc, ctc_glat, dag"
+        None, "at the end, try options of decoding and keep the best; null: for ctc and dag"
     )
     patience: int = option(0, "stop after N validations without a better BLEU; 0: never")
 
