@@ -166,7 +166,7 @@ def assert_least(ours: Tensor, costs: Tensor, columns: list[int]) -> None:
 
 def test_rectangular_costs_compiled() -> None:
     cost, mask = torch.randn(4, 7, 3), torch.tensor([[True, True, False]]).expand(4, -1)
-    compiled = torch.compile(oaxe.linear_assignment, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(oaxe.linear_assignment, fullgraph=True)
     for options in ({}, {"column_mask": mask}):
         assert compiled(cost, **options).equal(oaxe.linear_assignment(cost, **options))
 

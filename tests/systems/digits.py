@@ -19,7 +19,7 @@ RATE = 2e-3
 
 def digit_strings(n: int) -> tuple[Tensor, Tensor, list[list[int]]]:
     """Source with EOS, target, and the target as lists; ids 7..16 are the digits."""
-    lengths = torch.randint(2, 5, (n,)).tolist()
+    lengths = torch.randint(3, 6, (n,)).tolist()
     strings = [torch.randint(7, 17, (length,)) for length in lengths]
     source = pad_sequence([torch.cat([s, torch.tensor([EOS])]) for s in strings], batch_first=True)
     target = pad_sequence([s.flip(0) for s in strings], batch_first=True)

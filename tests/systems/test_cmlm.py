@@ -212,7 +212,7 @@ def test_decoding_as_text(decoding: Decoding, text: str) -> None:
 
 
 def test_learns_to_reverse_by_xe_then_oaxe() -> None:
-    xe = learn("cmlm", steps=200, inputs="unobserved", label_smoothing=0.0)
+    xe = learn("cmlm", steps=250, inputs="unobserved", label_smoothing=0.0)
     then_oaxe = learn("cmlm", steps=50, start=xe, loss="oaxe", label_smoothing=0.0)
     for model in (xe, then_oaxe):
         assert exact_matches(model, Decoding(length_candidates=1, repeats="keep")) > 0.95

@@ -140,6 +140,6 @@ def test_advice_on_objectives_that_need_a_start() -> None:
 
 
 def test_learns_to_reverse() -> None:
-    model = learn("ctc_glat", steps=300, layers=2)
+    model = learn("ctc_glat", steps=450, layers=2)
     assert exact_matches(model, Decoding()) > 0.9
     check_fine_tuning(model, Decoding())

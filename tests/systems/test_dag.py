@@ -358,7 +358,7 @@ def test_decoding_as_text(decoding: Decoding, text: str) -> None:
 
 
 def test_learns_to_reverse() -> None:
-    model = learn("dag", steps=200)
+    model = learn("dag", steps=300)
     assert exact_matches(model, Decoding()) > 0.95
     # A digit twice in a row is one that step by step is removed.
     assert exact_matches(model, Decoding("lookahead")) > 0.6

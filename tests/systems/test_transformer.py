@@ -51,6 +51,6 @@ def test_decoding_as_text(decoding: Decoding, text: str) -> None:
 
 
 def test_learns_to_reverse() -> None:
-    model: System = learn("transformer", steps=300)
+    model: System = learn("transformer", steps=450)
     for beam in (1, 4):
         assert exact_matches(model, Decoding(beam=beam)) > 0.95
