@@ -128,6 +128,15 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     # Distilled, as in the work that argues for it: a fair opponent in speed.
     "at-12-1": Experiment("Transformer 12-1", "deep", system="transformer"),
+    **{
+        f"{name}-greedy": Experiment(
+            f"{label}, greedy", "decoding", data, name, "transformer", decoding={"beam": 1}
+        )
+        for name, label, data in (
+            ("teacher", "Transformer", "raw"),
+            ("at-12-1", "Transformer 12-1", "distilled"),
+        )
+    },
     "lm": Experiment("language model", "lm", "raw", system="language_model"),
     **BOTH,
     "em": replace(fine_tuned("EM+ODD", {"name": "xe"}), data="em", decoding=ODD),

@@ -17,7 +17,7 @@ from reproduction.folder import Folder, read_json, write_json
 from reproduction.steps import BEAM, Study
 from reproduction.tables import GOLD, TABLES, TIMED
 
-GRAPHS = ", CUDA graphs"  # which autoregressive decoding does not have
+GRAPHS = ", CUDA graphs"
 
 
 def missing_fluency(folder: Folder, seeds: int) -> list[tuple[str, int]]:
@@ -86,3 +86,38 @@ def time_decoding(study: Study, seeds: int, console: Console) -> None:
     first = next(iter(found.values()))
     systems = {name: speed | {"speed_up": speed_up(speed, first)} for name, speed in found.items()}
     write_json(path, {"environment": environment(), "seeds": chosen, "systems": systems})
+
+
+def latency_path(folder: Folder) -> Path:
+    return folder.results / f"latency-{usable_device(None)}.json"
+
+
+def time_systems(study: Study, console: Console) -> None:
+    """Latency and throughput of all systems of the table, decoded as in their results.
+
+    They take turns, those whose runs are here, with seed 1. Remove the file to repeat it.
+    """
+    folder, path = study.folder, latency_path(study.folder)
+    names = [
+        name
+        for name in TABLES["latency"].experiments
+        if folder.has_run(*study.trained(name, 1)) and folder.result(name, 1).exists()
+    ]
+    if path.exists() or not names:
+        return
+    console.print(f"latency of {len(names)} systems, which take turns", highlight=False)
+    translators = {}
+    for name in names:
+        tested = read_json(folder.result(name, 1))["tests"]["test"]["model"]
+        options = tested["decoding"]
+        if options.get("lm"):
+            options["lm"] = str(folder.ngrams)
+        translators[name] = load_model(str(study.trained_run(name, 1)), None, options)
+    sources = read_references(multiref=folder.gold / "test.jsonl").sources or []
+    found = measure_speed(
+        translators,
+        sources,
+        batch_tokens=study.recipe.batch_tokens,
+        bf16=study.recipe.bf16 and usable_device(None) == "cuda",
+    )
+    write_json(path, {"environment": environment(), "systems": found})

@@ -74,12 +74,13 @@ class Study:
             init_from=None if start is None else str(self.folder.run(*start)),
         )
 
-    def trained(self, name: str, seed: int) -> Path:
-        """The run folder of an experiment, or of the one that it decodes."""
+    def trained(self, name: str, seed: int) -> tuple[str, int]:
+        """The experiment and seed itself, or the one that it decodes."""
         start = self.start(name, seed)
-        if start and EXPERIMENTS[name].stage == "decoding":
-            return self.folder.run(*start)
-        return self.folder.run(name, seed)
+        return start if start and EXPERIMENTS[name].stage == "decoding" else (name, seed)
+
+    def trained_run(self, name: str, seed: int) -> Path:
+        return self.folder.run(*self.trained(name, seed))
 
     def differences(self, name: str, seed: int) -> list[str]:
         return self.folder.differences(name, seed, lambda: self.settings(name, seed))
@@ -195,7 +196,7 @@ def count_ngrams(study: Study, console: Console) -> None:
 
 def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Console) -> None:
     """Train, or resume, and test what has no result yet; only the model of the run is kept."""
-    folder, run = study.folder, study.trained(name, seed)
+    folder, run = study.folder, study.trained_run(name, seed)
     if (run / RESULT).exists() and (run / "model").is_dir():
         trained = read_json(run / RESULT)
     else:
@@ -237,7 +238,7 @@ def median_speed(run: Path) -> float | None:
 
 def chosen_decoding(study: Study, name: str, seed: int) -> tuple[dict[str, Option], dict[str, Any]]:
     """How a trained model is to decode, by validation; and what that was like there."""
-    translator = load_translator(str(study.trained(name, seed)), None)
+    translator = load_translator(str(study.trained_run(name, seed)), None)
     options = dict(EXPERIMENTS[name].decoding)
     if "lm_weight" in options:
         options["lm"] = str(study.folder.ngrams)
@@ -268,7 +269,7 @@ def scores(
     found = {}
     for test in folder.tests():
         gold = read_references(multiref=folder.gold / f"{test}.jsonl", language=language)
-        model = f"{name}={study.trained(name, seed)}"
+        model = f"{name}={study.trained_run(name, seed)}"
         report, systems = evaluate(gold, [], [model], options, console)
         output = folder.output(name, seed, test)
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,9 @@ class Table:
     paper: str  # where it is in the paper
     rows: tuple[Row, ...]
     columns: tuple[Column, ...] = (Column("BLEU", "bleu"),)
-    form: Literal["scores", "lengths", "speed", "cases"] = "scores"  # of reproduction.layouts
+    form: Literal["scores", "lengths", "speed", "latency", "cases"] = (
+        "scores"  # of reproduction.layouts
+    )
     # Which test sets: the data set's own, every one, those with one reference, those with several;
     # "valid" shows the validation set, as the paper does for its ablations.
     test_sets: Literal["test", "every", "single", "several", "valid"] = "test"
@@ -245,6 +247,16 @@ TABLES: dict[str, Table] = {
         "Section 2.2",
         (*rows("teacher", "at-12-1"), *rows(*COMPARED)),
         form="speed",
+    ),
+    "latency": Table(
+        "Quality against latency: autoregressive and one-pass systems, by decoder.",
+        BEYOND,
+        rows(
+            *("teacher", "teacher-greedy", "at-12-1", "at-12-1-greedy", "oaxe"),
+            *(name for name in (*LATTICES, *DECODED) if name.startswith("ctc")),
+            *(name for name in (*LATTICES, *DECODED) if name.startswith("dag")),
+        ),
+        form="latency",
     ),
 }
 # Decoding is timed with trained models, not with stored outputs: their run folders are needed.

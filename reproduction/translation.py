@@ -15,10 +15,18 @@ from reproduction.archive import unpack
 from reproduction.experiments import with_ancestors
 from reproduction.folder import Folder
 from reproduction.layouts.cases import cases
+from reproduction.layouts.latency import latency
 from reproduction.layouts.lengths import lengths
 from reproduction.layouts.scores import scores
 from reproduction.layouts.speed import speed
-from reproduction.measurements import measure_fluency, missing_fluency, speed_path, time_decoding
+from reproduction.measurements import (
+    latency_path,
+    measure_fluency,
+    missing_fluency,
+    speed_path,
+    time_decoding,
+    time_systems,
+)
 from reproduction.plan import Plan
 from reproduction.recipes import recipe_of
 from reproduction.report import Report
@@ -27,7 +35,7 @@ from reproduction.runner import publish, refuse_other_settings, run_all
 from reproduction.steps import Study, training_set
 from reproduction.tables import BEYOND, TABLES, TIMED
 
-LAYOUTS = {"scores": scores, "lengths": lengths, "speed": speed, "cases": cases}
+LAYOUTS = {"scores": scores, "lengths": lengths, "speed": speed, "latency": latency, "cases": cases}
 DIVERGENT = {"ja", "zh"}  # from English
 CSV_COLUMNS = (
     "by", "dataset", "text", "row", "column", "value", "system", "seed", "preset", "updates",
@@ -73,6 +81,8 @@ def run(
                 measure_fluency(study, seeds, console)
             if "speed" in tables[dataset]:
                 time_decoding(study, seeds, console)
+            if "latency" in tables[dataset] and train:
+                time_systems(study, console)
         for name, of_table in wanted.items():
             results = [Results(studies[dataset].folder, seeds) for dataset in of_table]
             publish(name, report_of(name, results), out, console)
@@ -103,6 +113,9 @@ def plan(study: Study, names: Sequence[str], seeds: int, jobs: int) -> Plan:
     if "speed" in names and not speed_path(folder).exists():
         for name in TIMED:
             made.run(name, 1)
+    if "latency" in names and not latency_path(folder).exists():
+        for name in TABLES["latency"].experiments:
+            made.run(*study.trained(name, 1))
     return made
 
 
