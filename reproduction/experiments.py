@@ -100,6 +100,12 @@ def decoded(start: str, label: str, **decoding: Any) -> Experiment:
     )
 
 
+def greedy(start: str, label: str, data: DataKind) -> Experiment:
+    """An autoregressive model without a beam."""
+    label, decoding = f"{label}, greedy", {"beam": 1}
+    return Experiment(label, "decoding", data, start, "transformer", decoding=decoding)
+
+
 DECODED = {
     "dag-greedy": decoded("dag", "greedy", method="greedy"),
     "dag-lookahead": decoded("dag", "lookahead", method="lookahead"),
@@ -128,15 +134,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     # Distilled, as in the work that argues for it: a fair opponent in speed.
     "at-12-1": Experiment("Transformer 12-1", "deep", system="transformer"),
-    **{
-        f"{name}-greedy": Experiment(
-            f"{label}, greedy", "decoding", data, name, "transformer", decoding={"beam": 1}
-        )
-        for name, label, data in (
-            ("teacher", "Transformer", "raw"),
-            ("at-12-1", "Transformer 12-1", "distilled"),
-        )
-    },
+    "teacher-greedy": greedy("teacher", "Transformer", "raw"),
+    "at-12-1-greedy": greedy("at-12-1", "Transformer 12-1", "distilled"),
     "lm": Experiment("language model", "lm", "raw", system="language_model"),
     **BOTH,
     "em": replace(fine_tuned("EM+ODD", {"name": "xe"}), data="em", decoding=ODD),
