@@ -1,5 +1,6 @@
 """Jobs in processes, several on each GPU; Ctrl-C lets the running ones save and stop."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -154,6 +155,8 @@ def attempt(job: Job, log: TextIO) -> str:
         return f"{kind}{error} (see {job.log})"
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        gc.collect()  # the next job may need the memory of this one
+        torch.cuda.empty_cache()
     return ""
 
 
