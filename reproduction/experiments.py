@@ -17,6 +17,7 @@ Stage = Literal[
 ]  # fmt: skip
 
 RAW = "-raw"  # ends the names of experiments on raw data
+AGAIN = "-again"  # and those of results whose runs were gone, and needed for others to start from
 MARGIN = 0.15  # the paper's truncation
 MARGINS = (0.0, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 SHARES = {"3": 1 / 30, "10": 1 / 10, "33": 1 / 3, "67": 2 / 3}  # of the updates of XE, by percent

@@ -8,6 +8,7 @@ OUT/DATASET/PRESET/
   runs/EXPERIMENT-seed-N/       run folders; once a result is there, only the model is kept
   results/EXPERIMENT-seed-N/    result.json, and the outputs. An experiment that has a result is
                                 done, even where its run is gone
+  results/EXPERIMENT-again-...  the same of a run that was trained again, for others to start from
   results/gold/                 the test sets, for p-values and examples
   results/*.json                what is measured of several experiments together
   logs/

@@ -198,9 +198,18 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
             cmlm=Stage(8_000, 5e-4, 2_000, every=1_000, decay="linear", clip=1.0),
             finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
-            ctc=Stage(2_000, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999, batch_tokens=16_384),
-            dag=Stage(2_000, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999, batch_tokens=16_384),
-            ngrams=Stage(300, 2e-4, 50, every=50, decay="linear", clip=1.0, ema=0.99, batch_tokens=16_384),
+            ctc=Stage(
+                2_000, 5e-4, 300, every=500, decay="linear", clip=1.0,
+                ema=0.999, batch_tokens=16_384,
+            ),
+            dag=Stage(
+                2_000, 5e-4, 300, every=500, decay="linear", clip=1.0,
+                ema=0.999, batch_tokens=16_384,
+            ),
+            ngrams=Stage(
+                300, 2e-4, 50, every=50, decay="linear", clip=1.0,
+                ema=0.99, batch_tokens=16_384,
+            ),
             update_tokens=32_768, batch_tokens=32_768, dropout=0.1,
         ),
     },

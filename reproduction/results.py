@@ -17,7 +17,7 @@ from oaxe.evaluation.references import References, read_references
 from oaxe.evaluation.significance import paired_test
 from oaxe.support.checksums import checksum
 from oaxe.text.lines import read_lines
-from reproduction.experiments import EXPERIMENTS
+from reproduction.experiments import AGAIN, EXPERIMENTS, TEACHERS
 from reproduction.folder import Folder, Result, read_json, write_json
 from reproduction.tables import GOLD, Table
 
@@ -45,7 +45,7 @@ class Results:
         self.folder, self.seeds = folder, range(1, seeds + 1)
         fluency = read_json(folder.results / "fluency.json").get("systems", {})
         self._results: dict[tuple[str, int], Result] = {}
-        for name in EXPERIMENTS:
+        for name in (*EXPERIMENTS, *(one + AGAIN for one in TEACHERS)):
             for seed in self.seeds:
                 if result := read_json(folder.result(name, seed)):
                     result["fluency"] = fluency.get(f"{name}-seed-{seed}", {})

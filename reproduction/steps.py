@@ -31,7 +31,7 @@ from oaxe.training.run import load_translator, train
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED
 from oaxe.training.validation import Validation, choose_decoding, metric_of
-from reproduction.experiments import EXPERIMENTS, TEACHERS, DataKind
+from reproduction.experiments import AGAIN, EXPERIMENTS, TEACHERS, DataKind
 from reproduction.folder import RESULT, Folder, metrics, read_json, validations
 from reproduction.recipes import Recipe
 
@@ -195,16 +195,18 @@ def count_ngrams(study: Study, console: Console) -> None:
 
 
 def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Console) -> None:
-    """Train, or resume, and test what has no result yet; only the model of the run is kept."""
+    """Train, or resume, and test; only the model of the run is kept."""
     folder, run = study.folder, study.trained_run(name, seed)
-    if (run / RESULT).exists() and (run / "model").is_dir():
+    is_trained = folder.has_run(*study.trained(name, seed))
+    if is_trained:
         trained = read_json(run / RESULT)
     else:
         trained = train(study.settings(name, seed), console)
         if trained["stopped"] == INTERRUPTED:
             raise StoppedError
-    if not folder.result(name, seed).exists():  # or its run was needed for others to start from
-        one = EXPERIMENTS[name]
+    if not (is_trained and folder.result(name, seed).exists()):
+        one, start = EXPERIMENTS[name], study.start(name, seed)
+        saved = name + AGAIN * folder.result(name, seed).exists()
         decoding: dict[str, Option] = {}
         if one.stage == "decoding":
             decoding, tried = chosen_decoding(study, name, seed)
@@ -212,7 +214,7 @@ def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Conso
         elif one.system == "transformer":
             decoding = {"beam": BEAM}
         folder.write_result(
-            name,
+            saved,
             seed,
             study.settings(name, seed),
             label=one.label,
@@ -220,11 +222,12 @@ def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Conso
             recipe=asdict(study.recipe),
             training={
                 **trained,
+                "started_from": start and read_json(folder.run(*start) / RESULT),
                 "processes_on_device": jobs,
                 "tokens_per_second": median_speed(run),
                 "validations": validations(run, "step", "loss", "bleu", "length_accuracy"),
             },
-            tests={} if one.stage == "lm" else scores(study, name, seed, decoding, console),
+            tests={} if one.stage == "lm" else scores(study, name, saved, seed, decoding, console),
         )
     for states in (CHECKPOINTS, BEST):  # ten times the model, and there are dozens of experiments
         shutil.rmtree(run / states, ignore_errors=True)
@@ -254,9 +257,17 @@ def chosen_decoding(study: Study, name: str, seed: int) -> tuple[dict[str, Optio
 
 
 def scores(
-    study: Study, name: str, seed: int, decoding: Mapping[str, Option], console: Console
+    study: Study,
+    name: str,
+    saved: str,
+    seed: int,
+    decoding: Mapping[str, Option],
+    console: Console,
 ) -> dict[str, Any]:
-    """All that `oaxe evaluate` measures, on every test set; the outputs are files of their own."""
+    """All that `oaxe evaluate` measures, on every test set.
+
+    The outputs are files of their own, with the result that has the name ``saved``.
+    """
     folder, recipe = study.folder, study.recipe
     language = read_manifest(folder.data("raw")).target_language
     options = Options(
@@ -271,7 +282,7 @@ def scores(
         gold = read_references(multiref=folder.gold / f"{test}.jsonl", language=language)
         model = f"{name}={study.trained_run(name, seed)}"
         report, systems = evaluate(gold, [], [model], options, console)
-        output = folder.output(name, seed, test)
+        output = folder.output(saved, seed, test)
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, "".join(f"{line}\n" for line in systems[0].scored))
         keys = "language", "unit", "sentences", "gold", "notes", "inputs"
