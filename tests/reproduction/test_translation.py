@@ -142,7 +142,7 @@ def test_every_table_is_there(name: str, everything: Path) -> None:
         result = json.loads((everything / link).read_text())
         assert {"settings", "seed", "environment", "training", "tests", "recipe"} <= {*result}
         assert {"commit", "device", "torch"} <= {*result["environment"]}
-    drawn = {"truncation": 1, "pretraining": 1, "lengths": 4}.get(name, 0)
+    drawn = {"truncation": 1, "pretraining": 1, "lengths": 4, "latency": 1}.get(name, 0)
     assert page.count("<svg") == drawn
     pictures = re.findall(r"!\[[^]]+\]\((.*\.png)\)", text)
     assert sorted(pictures) == sorted(path.name for path in everything.glob(f"{name}*.png"))
