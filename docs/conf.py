@@ -1,0 +1,73 @@
+"""The site: `make docs` builds it into `site/`. Nothing in it comes from another host."""
+
+import html
+import io
+from typing import Any
+
+import matplotlib
+from docutils.nodes import Element, SkipNode
+from matplotlib.font_manager import FontProperties
+from matplotlib.mathtext import math_to_image
+from sphinx.application import Sphinx
+
+import oaxe
+
+project = "oaxe"
+author = "oaxe developers"
+copyright = "oaxe developers, MIT licence"
+release = version = oaxe.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["README.md"]
+nitpicky = True  # a name in a docstring that leads nowhere is an error
+nitpick_ignore_regex = [
+    ("py:.*", r"oaxe\.\w+(\..*)?"),  # inner modules, named for readers of the source
+]
+
+myst_heading_anchors = 4  # as on the usual code hosts: #title-of-a-section
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # docstrings have the shapes; with types an overloaded call has no names
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+add_module_names = False
+
+html_theme = "furo"
+html_title = "oaxe"
+html_static_path = ["style"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_copy_source = False
+html_math_renderer = "drawn"
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+
+def draw_math(writer: Any, node: Element) -> None:
+    """Formulas as pictures in the page, of the colour of its text: no script, no font."""
+    formula = " ".join(node.astext().split())
+    inline = node.tagname == "math"
+    font = FontProperties(size=12 if inline else 14, math_fontfamily="stix")
+    file = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "oaxe"}):
+        depth = math_to_image(f"${formula}$", file, font, dpi=72, format="svg")
+    picture = file.getvalue().partition("<svg ")[2].replace("#000000", "currentColor")
+    style = f"vertical-align: {-depth:.1f}pt" if inline else "max-width: 100%; height: auto"
+    writer.body.append(
+        f'<{"span" if inline else "div"} class="formula">'
+        f'<svg role="img" aria-label="{html.escape(formula)}" style="{style}" {picture}'
+        f"</{'span' if inline else 'div'}>"
+    )
+    raise SkipNode
+
+
+def setup(app: Sphinx) -> None:
+    app.add_html_math_renderer("drawn", (draw_math, None), (draw_math, None))
