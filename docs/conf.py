@@ -60,7 +60,7 @@ def draw_math(writer: Any, node: Element) -> None:
     with matplotlib.rc_context({"svg.hashsalt": "oaxe"}):
         depth = math_to_image(f"${formula}$", file, font, dpi=72, format="svg")
     picture = file.getvalue().partition("<svg ")[2].replace("#000000", "currentColor")
-    style = f"vertical-align: {-depth:.1f}pt" if inline else "max-width: 100%; height: auto"
+    style = f"vertical-align: {-depth:.1f}pt" if inline else "max-width: none"
     writer.body.append(
         f'<{"span" if inline else "div"} class="formula">'
         f'<svg role="img" aria-label="{html.escape(formula)}" style="{style}" {picture}'
