@@ -24,7 +24,6 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["README.md"]
 nitpicky = True  # a name in a docstring that leads nowhere is an error
 nitpick_ignore_regex = [
     ("py:.*", r"oaxe\.\w+(\..*)?"),  # inner modules, named for readers of the source
