@@ -2,6 +2,8 @@
 
 import html
 import io
+import sys
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -11,6 +13,8 @@ from matplotlib.mathtext import math_to_image
 from sphinx.application import Sphinx
 
 import oaxe
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 project = "oaxe"
 author = "oaxe developers"
@@ -23,12 +27,14 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "reference",
 ]
 nitpicky = True  # a name in a docstring that leads nowhere is an error
 nitpick_ignore_regex = [
     ("py:.*", r"oaxe\.\w+(\..*)?"),  # inner modules, named for readers of the source
 ]
 
+smartquotes_action = "qe"  # quotes and ellipses; --option stays as it is
 myst_heading_anchors = 4  # as on the usual code hosts: #title-of-a-section
 
 autodoc_member_order = "bysource"

@@ -10,6 +10,7 @@ from runpy import run_path
 import pytest
 
 import oaxe
+from oaxe.systems import built_in
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -38,6 +39,13 @@ def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     reference = "".join(path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html"))
     assert {f'id="oaxe.{name}"' in reference for name in oaxe.__all__} == {True}
     assert reference.count('class="formula"') > 15
+    commands = (site / "commands.html").read_text(encoding="utf-8")
+    assert all(f"oaxe {name}" in commands for name in ("build", "train", "config show", "data get"))
+    assert "--length-candidates" in commands
+    settings = (site / "settings.html").read_text(encoding="utf-8")
+    assert all(f'id="system-{name.replace("_", "-")}"' in settings for name in built_in())
+    for name in ("data.folder", "train.ema", "glat.start", "cmlm.loss.truncation", "decoding.beam"):
+        assert f">{name}<" in settings
     glat = re.sub("<[^>]*>", "", (site / "glat.html").read_text(encoding="utf-8"))
     assert "def glance(self, example: Example" in glat  # parts of the source are included
 
