@@ -34,7 +34,6 @@ nitpick_ignore_regex = [
     ("py:.*", r"oaxe\.\w+(\..*)?"),  # inner modules, named for readers of the source
 ]
 
-smartquotes_action = "qe"  # quotes and ellipses; --option stays as it is
 myst_heading_anchors = 4  # as on the usual code hosts: #title-of-a-section
 
 autodoc_member_order = "bysource"
@@ -62,15 +61,13 @@ def draw_math(writer: Any, node: Element) -> None:
     inline = node.tagname == "math"
     font = FontProperties(size=12 if inline else 14, math_fontfamily="stix")
     file = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "oaxe"}):
+    with matplotlib.rc_context({"svg.hashsalt": "oaxe", "savefig.facecolor": "none"}):
         depth = math_to_image(f"${formula}$", file, font, dpi=72, format="svg")
-    picture = file.getvalue().partition("<svg ")[2].replace("#000000", "currentColor")
+    picture = file.getvalue().partition("<svg ")[2]
     style = f"vertical-align: {-depth:.1f}pt" if inline else "max-width: none"
-    writer.body.append(
-        f'<{"span" if inline else "div"} class="formula">'
-        f'<svg role="img" aria-label="{html.escape(formula)}" style="{style}" {picture}'
-        f"</{'span' if inline else 'div'}>"
-    )
+    tag, label = "span" if inline else "div", html.escape(formula)
+    start = f'<svg role="img" aria-label="{label}" style="{style}" fill="currentColor"'
+    writer.body.append(f'<{tag} class="formula">{start} {picture}</{tag}>')
     raise SkipNode
 
 

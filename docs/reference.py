@@ -18,12 +18,17 @@ LINE = re.compile(
 )
 
 
+def marked(text: str) -> str:
+    """With options that it names as code."""
+    return re.sub(r"(?<![\w`-])--[\w-]+", r"`\g<0>`", text)
+
+
 def cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return marked(" ".join(text.split())).replace("|", r"\|")
 
 
 def code(text: str) -> str:
-    return f"`{cell(text)}`" if text else ""
+    return "`{}`".format(text.replace("|", r"\|")) if text else ""
 
 
 def commands(command: Any, name: str = "oaxe") -> Iterator[str]:
@@ -33,7 +38,7 @@ def commands(command: Any, name: str = "oaxe") -> Iterator[str]:
     if hasattr(command, "commands"):
         return
     about, _, more = command.help.partition("\n")
-    yield f"## {name}\n\n{about}\n{more}\n"
+    yield f"## {name}\n\n{marked(about)}\n{marked(more)}\n"
     rows = [row(parameter) for parameter in command.params if not parameter.hidden]
     if rows:
         yield "\n".join(["| | default | |", "|---|---|---|", *rows, ""])
