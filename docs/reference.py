@@ -20,7 +20,7 @@ LINE = re.compile(
 
 def marked(text: str) -> str:
     """With options that it names as code."""
-    return re.sub(r"(?<![\w`-])--[\w-]+", r"`\g<0>`", text)
+    return re.sub(r"`[^`]*`|(?<![\w-])(--[\w-]+)", lambda m: f"`{m[1]}`" if m[1] else m[0], text)
 
 
 def cell(text: str) -> str:
@@ -37,8 +37,7 @@ def commands(command: Any, name: str = "oaxe") -> Iterator[str]:
         yield from commands(sub, f"{name} {part}")
     if hasattr(command, "commands"):
         return
-    about, _, more = command.help.partition("\n")
-    yield f"## {name}\n\n{marked(about)}\n{marked(more)}\n"
+    yield f"## {name}\n\n{marked(command.help)}\n"
     rows = [row(parameter) for parameter in command.params if not parameter.hidden]
     if rows:
         yield "\n".join(["| | default | |", "|---|---|---|", *rows, ""])

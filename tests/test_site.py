@@ -23,6 +23,15 @@ def test_reference_has_every_public_name_once() -> None:
     assert sorted(found) == sorted(oaxe.__all__)
 
 
+def test_pictures_of_the_kernels_can_be_drawn() -> None:
+    pictures, page = run_path(str(DOCS / "pictures.py")), (DOCS / "kernels.md").read_text("utf-8")
+    named = re.findall(r"\(images/kernels-(\w+)\.svg\)", page)
+    assert named == ["matching", "linear", "packed", "lattice", "update"]
+    for name in named:
+        assert (DOCS / f"images/kernels-{name}.svg").stat().st_size > 10_000
+        assert len(pictures[name]().axes) == 1
+
+
 def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     for package in ("sphinx", "furo", "myst_parser", "sphinx_copybutton", "matplotlib"):
         pytest.importorskip(package)  # the extra `docs`, which `make test` installs
