@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench venv clean
+.PHONY: demo test check docs bench venv clean
 
 demo: $(READY)
 	$(VENV)/bin/python -m reproduction demo
@@ -16,13 +16,18 @@ check: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+docs: $(READY)
+	rm -rf site
+	$(VENV)/bin/python -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees --fresh-env docs site
+	$(VENV)/bin/python docs/links.py site
+
 venv: $(READY)
 
 bench: $(READY)
 	$(VENV)/bin/python -m benchmarks losses
 
 clean:
-	rm -rf $(VENV) build demo src/oaxe.egg-info src/oaxe/*/_*.so
+	rm -rf $(VENV) build demo site src/oaxe.egg-info src/oaxe/*/_*.so
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard src/oaxe/*/_*.c)
 	$(PYTHON) -m venv $(VENV)

@@ -109,20 +109,25 @@ def test_python_of_the_readme_and_the_guides(
     subwords = train_subwords([s for s in SENTENCES if s.strip()], tmp_path / "s.model", 60)
     small = translator(subwords)
     export(small, "mine-int8", int8=True)
-    found = [code for path in PAGES if path != PAGE for code in blocks(path, "python")]
+    small.save_pretrained("mine/model")
+    found = {path: blocks(path, "python") for path in PAGES if path != PAGE}
     if find_spec("ctranslate2") is None:
-        found = [code for code in found if "ctranslate2" not in code]
+        found = {path: [c for c in of if "ctranslate2" not in c] for path, of in found.items()}
     else:
         teacher = translator(subwords, "transformer")
         export(teacher, "teacher-int8", int8=True, format="ctranslate2")
-    assert len(found) >= 5
-    for run in re.findall(r'from_pretrained\("(runs/[\w/-]+/model)"', "".join(found)):
+    assert sum(map(len, found.values())) >= 15
+    for run in re.findall(r'from_pretrained\("(runs/[\w/-]+/model)"', str(found)):
         small.save_pretrained(run)
-    for code in found:
+    for path, of_page in found.items():
         logits, target = torch.randn(2, 5, 9), torch.randint(9, (2, 5))
         given: dict[str, Any] = {"F": F, "oaxe": oaxe, "logits": logits, "target": target}
-        exec(code, given)
-        assert given.get("loss", torch.ones(())).isfinite()
+        for code in of_page:  # as a reader would paste them, one after the other
+            exec(code, given)
+            assert given.get("loss", torch.ones(())).isfinite()
+        if path.parts[-2:] == ("start", "losses.md"):
+            assert given["after_xe"] < 0.1
+            assert given["after_oaxe"] > 0.95
 
 
 def anchor(title: str) -> str:

@@ -37,13 +37,13 @@ def test_the_loss_library_needs_torch_numpy_and_scipy_only() -> None:
 
 def test_extras_are_those_of_the_messages() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
-    assert set(extras) == {"toolkit", "plot", "cpu", "ctranslate2", "serve", "dev"}
+    assert set(extras) == {"toolkit", "plot", "cpu", "ctranslate2", "serve", "docs", "dev"}
     for extra, modules in EXTRAS.items():
         expected = sorted((DISTRIBUTIONS.get(name, name) for name in modules), key=str.lower)
         own = [name for name in extras[extra] if not name.startswith("oaxe[")]
         assert [distribution(name) for name in own] == expected
     assert extras["serve"][0] == "oaxe[toolkit]"
-    assert "oaxe[toolkit,plot,cpu,serve]" in extras["dev"]
+    assert "oaxe[toolkit,plot,cpu,serve,docs]" in extras["dev"]
 
 
 def test_every_import_of_the_product_is_in_an_extra() -> None:

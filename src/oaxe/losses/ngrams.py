@@ -1,10 +1,10 @@
 r"""Expected n-grams: how many of the target a model says on average, over all of its outputs.
 
-Shao et al., "Non-Monotonic Latent Alignments for CTC-Based Non-Autoregressive Machine Translation"
-(2022), and "Fuzzy Alignments in Directed Acyclic Graph for Non-Autoregressive Machine Translation"
-(2023). The likelihood of a target asks for its words in its order; an expected share of matching
-n-grams also rewards outputs that have phrases of it elsewhere. It is for fine-tuning: a model that
-says nothing of the target has next to no gradient.
+Shao and Feng, "Non-Monotonic Latent Alignments for CTC-Based Non-Autoregressive Machine
+Translation" (2022), and Ma et al., "Fuzzy Alignments in Directed Acyclic Graph for
+Non-Autoregressive Machine Translation" (2023). The likelihood of a target asks for its words in its
+order; an expected share of matching n-grams also rewards outputs that have phrases of it elsewhere.
+It is for fine-tuning: a model that says nothing of the target has next to no gradient.
 
 A sentence of M words has the loss M (1 - score), its score being a share from 0 to 1: the mean over
 words is the mean score of sentences, long ones weighing more, as they do in BLEU. In the target

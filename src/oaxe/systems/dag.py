@@ -8,7 +8,7 @@ that say the target, and there is no length to predict.
 It learns with glancing. Every update decodes twice. The first pass, without gradient, has a
 likeliest path for the target; a share of the number of its words that their vertices would not say
 is revealed to the second pass, at random vertices of that path. A trained model can be fine-tuned
-for the n-grams that it has in common with the target (FA-DAT, Shao et al., 2023), see
+for the n-grams that it has in common with the target (FA-DAT, Ma et al., 2023), see
 :mod:`oaxe.losses.ngrams`.
 
 After the one pass of the network, decoding looks for a path: step by step to the likeliest vertex
