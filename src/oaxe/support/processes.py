@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ _work: Callable[[Any], Any]  # of a worker
 
 def in_order(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """``map(work, items)`` in so many processes; 1 is this one.
 
     Memory does not grow with the number of items: few of them are read ahead. An error of ``work``

@@ -142,7 +142,7 @@ def prepare(
         duplicates = Duplicates(scratch) if deduplicate else None
         if shared is None or duplicates:
             advance = follow(progress, "reading train", train)
-            sample = scan(train, duplicates, seed, advance, workers)
+            sample = scan(train, duplicates, seed, advance, workers, sampled=shared is None)
         if shared is None:
             task = progress.add_task("learning subwords", total=None)
             shared = train_subwords(
@@ -330,6 +330,7 @@ def scan(
     seed: int,
     advance: Callable[[int], None],
     workers: int = 1,
+    sampled: bool = True,
 ) -> list[str]:
     """A uniform sample of the lines (pairs stay together), and all pairs into ``duplicates``."""
     rng = random.Random(seed)
@@ -338,7 +339,8 @@ def scan(
     def read() -> Iterator[Chunk]:
         seen = 0
         for chunk in read_parallel(*pair):
-            for source, target in zip(chunk.sources, chunk.targets, strict=True):
+            pairs = zip(chunk.sources, chunk.targets, strict=True) if sampled else ()
+            for source, target in pairs:
                 if max(len(source), len(target)) > SAMPLE_CHARACTERS:
                     continue
                 seen += 1
