@@ -23,6 +23,7 @@ import yaml
 from rich.console import Console
 from safetensors import SafetensorError
 
+from oaxe import __version__
 from oaxe.decoding.saved import RUN, differences, is_exported
 from oaxe.decoding.translator import Translator
 from oaxe.support.config import changed, flatten, to_mapping
@@ -301,9 +302,10 @@ def _choose(
 
 def _shared_by_ranks(settings: Settings, manifest: Manifest) -> dict[str, Any]:
     """What must be the same for all. A machine may have the data in a place of its own."""
+    mapping = flatten(settings_mapping(settings))
+    same = {name: mapping[name] for name in mapping.keys() - {"run", "data.folder"}}
     sums = {name: asdict(sum_) for name, sum_ in manifest.files.items()}
-    mapping = flatten(settings_mapping(settings)) | {f"data: {name}": sums[name] for name in sums}
-    return {name: mapping[name] for name in mapping.keys() - {"run", "data.folder"}}
+    return {"oaxe": __version__, "torch": str(torch.__version__), **same, "data": sums}
 
 
 def _settled(settings: Settings, system: System, ranks: Ranks) -> Settings:
