@@ -78,6 +78,6 @@ def test_hosts_with_other_sources(
     assert launch(hosts, works, tmp_path) == [1, 1]
     texts = [(tmp_path / host).read_text() for host in hosts]
     assert texts[0] == texts[1]
-    assert "has not what the first rank has ('there')" in texts[0]
+    assert "differs from the first rank ('there')" in texts[0]
     assert "source.crc32: " in texts[0]
     assert not out.exists()

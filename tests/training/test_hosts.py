@@ -78,7 +78,7 @@ def test_hosts_that_do_not_fit(hosts: list[str], data: Path, tmp_path: Path) -> 
     assert launch(hosts, [partial(work, s, 0) for s in (one, other)], tmp_path) == [1, 1]
     texts = [(tmp_path / host).read_text() for host in hosts]
     assert texts[0] == texts[1]
-    assert "has not what the first rank has" in texts[0]
+    assert "differs from the first rank" in texts[0]
     assert "optim.lr: 0.001 there, 0.0001 here" in texts[0]
     assert not (tmp_path / "run").exists()
 

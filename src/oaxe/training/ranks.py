@@ -88,7 +88,7 @@ class Ranks:
         """Raises UserError on every rank if one has other values than the first."""
         differences = changed(self.first_says(values), values)
         self.stop_at(
-            f"{self} has not what the first rank has ('there'); give all machines the same:\n  "
+            f"{self} differs from the first rank ('there'); all machines need the same:\n  "
             + "\n  ".join(differences)
             if differences
             else ""
@@ -123,6 +123,8 @@ class Ranks:
     def _or_lost(self) -> Iterator[None]:
         try:
             yield
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             raise UserError(
                 f"{self} has lost another rank, whose own message says why: {error}. Start the "
