@@ -2,6 +2,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import filelock
@@ -32,6 +33,25 @@ def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -
         process.kill()
     with locked(folder, "distilling"):
         pass
+
+
+def test_waiting_for_a_process_that_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        with (
+            pytest.warns(UserWarning, match=r"locked by another process; waiting 0 s for it"),
+            pytest.raises(UserError, match="another process is training in"),
+            locked(tmp_path, "training", patience=0.1),
+        ):
+            pass
+        threading.Timer(0.3, process.kill).start()
+        with (
+            pytest.warns(UserWarning, match=r"waiting 20 s"),
+            locked(tmp_path, "training", patience=20),
+        ):
+            assert process.wait() < 0
 
 
 def test_the_lock_is_released_by_an_error(tmp_path: Path) -> None:

@@ -4,9 +4,14 @@ import io
 import itertools
 import json
 import lzma
+import multiprocessing
 import os
 import random
 import re
+import signal
+import subprocess
+import sys
+import time
 import unicodedata
 from itertools import pairwise
 from pathlib import Path
@@ -22,10 +27,12 @@ from oaxe.commands.app import app
 from oaxe.support.errors import UserError
 from oaxe.text import encode, lines
 from oaxe.text import prepare as module
+from oaxe.text.encode import NAMED_LINES
 from oaxe.text.lines import read_lines
 from oaxe.text.manifest import Manifest, read_manifest
 from oaxe.text.prepare import prepare
 from oaxe.text.subwords import Subwords
+from tests.runs import FORKS
 
 # Ligature, full width, combining mark, ideographic space: all change under NFKC.
 WORDS = ["haus", "baum", "\ufb01sch", "\uff21pfel", "u\u0308ber", "katze", "東京\u3000駅", "\xbd"]
@@ -102,6 +109,69 @@ def test_result_does_not_depend_on_chunks(
     assert prepare(tmp_path / "two", **options) == one
     found = one.splits["train"].dropped
     assert found.keys() == {"source too long", "target too long", "ratio too high"}
+
+
+def test_workers_write_the_same_bytes(
+    tmp_path: Path, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compressed text with blank, repeated, long and uneven pairs, in chunks of a few lines."""
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: FORKS)
+    monkeypatch.setattr(lines, "CHUNK_PAIRS", 7)
+    source, target = text(200, 1), text(200, 2)
+    source[3], target[77], source[199] = "", " \u3000", ""
+    source[150:], target[150:] = source[:50], target[:50]
+    files["train"] = write(tmp_path / "a.gz", source), write(tmp_path / "b.xz", target)
+    options = files | {"deduplicate": True, "max_ratio": 2, "max_length": 16}
+    folders = [tmp_path / str(workers) for workers in (1, 2, 3)]
+    for workers, folder in enumerate(folders, 1):
+        manifest = prepare(folder, **options, workers=workers)
+    dropped = manifest.splits["train"].dropped
+    expected = {"blank source", "blank target", "repeated", "source too long", "target too long"}
+    assert dropped.keys() == expected | {"ratio too high"}
+    assert dropped["repeated"].count > NAMED_LINES == len(dropped["repeated"].lines)
+    names = sorted(path.name for path in folders[0].iterdir())
+    assert len(names) == 12
+    for name in names:
+        assert len({(folder / name).read_bytes() for folder in folders}) == 1, name
+
+
+def test_workers_and_what_ends_them(
+    tmp_path: Path, files: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bad line, or a full disk, while they work: the ordinary error, and no process stays."""
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: FORKS)
+    monkeypatch.setattr(lines, "CHUNK_PAIRS", 7)
+    with pytest.raises(UserError, match=r"bad, line 7 is not UTF-8"):
+        prepare(tmp_path / "out", **files | {"train": broken(tmp_path, "encoding")}, workers=2)
+    full = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    with monkeypatch.context() as patch:
+        patch.setattr(encode.GrowingArray, "append", full)
+        with pytest.raises(OSError, match="No space left"):
+            prepare(tmp_path / "out", **files, workers=2)
+    assert not (tmp_path / "out").exists()
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
+def test_ctrl_c_with_workers(tmp_path: Path, files: dict[str, Any]) -> None:
+    """As a terminal sends it, to all processes, while the workers start."""
+    prepare(tmp_path / "model", **files)
+    many = text(1000, 3, shortest=9) * 100
+    pair = [str(write(tmp_path / name, many)) for name in ("c", "d")]
+    command = [sys.executable, "-m", "oaxe", "prepare", str(tmp_path / "out"), "--workers", "2"]
+    command += ["--from", "aa", "--to", "bb", "--subwords", str(tmp_path / "model/subwords.model")]
+    command += ["--train", *pair]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    of_all = Path("/proc") / str(process.pid) / "task" / str(process.pid) / "children"
+    while process.poll() is None and len(of_all.read_text().split()) < 3:  # and Python's own one
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=20)[0].decode()  # also closed by the workers
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_drop_is_counted_and_named(tmp_path: Path, files: dict[str, Any]) -> None:
@@ -359,8 +429,10 @@ def test_unusable_files_are_named(
 
 def test_rejects_all_impossible_options_at_once(tmp_path: Path, files: dict[str, Any]) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"is a file.*size is 7.*limit is 0.*ratio limit is 0\.5"):
-        prepare(tmp_path / "file", **files | {"vocab_size": 7}, max_length=0, max_ratio=0.5)
+    options = files | {"vocab_size": 7, "max_length": 0, "max_ratio": 0.5, "workers": 0}
+    message = r"is a file.*size is 7.*limit is 0.*ratio limit is 0\.5.*workers is 0.*\[1, 60\]"
+    with pytest.raises(UserError, match=message):
+        prepare(tmp_path / "file", **options)
 
 
 def test_inputs_are_never_overwritten(tmp_path: Path, files: dict[str, Any]) -> None:

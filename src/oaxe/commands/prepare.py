@@ -75,6 +75,14 @@ def prepare(
             "--overwrite", help="Replace a finished folder. Default: an error if there is one."
         ),
     ] = False,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=60,
+            help="Processes that encode the training text. The files are the same with any number.",
+        ),
+    ] = 1,
 ) -> None:
     """Turn parallel text into a folder of subwords that `oaxe train` reads."""
     from oaxe.support.console import new_console
@@ -95,5 +103,6 @@ def prepare(
         subwords=subwords,
         seed=seed,
         overwrite=overwrite,
+        workers=workers,
         console=new_console(),
     )

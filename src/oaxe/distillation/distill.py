@@ -9,9 +9,10 @@ M-step trains the judge on what it has chosen.
 
 import time
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,14 @@ from rich.console import Console
 from oaxe.decoding.likelihood import check_judge, likeliest
 from oaxe.decoding.translator import Translator
 from oaxe.distillation.display import progress_bar
-from oaxe.distillation.folder import VALID, finish, open_folder, read_json
+from oaxe.distillation.folder import PLAN, VALID, finish, open_folder, read_json
 from oaxe.distillation.shards import Shards
 from oaxe.distillation.workers import check, workers
 from oaxe.support.checksums import checksum
 from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_json
-from oaxe.support.locks import locked
+from oaxe.support.locks import UNTIL_RELEASED, locked
 from oaxe.text.bleu import corpus_bleu
 from oaxe.text.languages import check_direction, language_in_name
 from oaxe.text.lines import Pair, read_in_chunks, read_parallel
@@ -41,6 +42,7 @@ from oaxe.training.run import load_translator
 
 POOR = 5.0  # BLEU
 GPU_TOKENS, CPU_TOKENS = 131_072, 16_384  # of a batch
+LONGEST_SHARD = timedelta(days=7)  # for which a rank waits at the end; on a CPU it can take hours
 SECONDS_BETWEEN_LOOKS = 0.2  # at the shards that other processes have done
 
 
@@ -87,7 +89,7 @@ def distill(
     """
     inputs = [asdict(input_checksum(path)) for path in (source, *(valid or ()))]
     valid_lines = read_all(valid) if valid else None  # before the folder is bound to them
-    ranks = join()
+    ranks = join(LONGEST_SHARD)
     interruption = Interruption(alone=True)  # no rank waits for another
     if not ranks.is_first:
         console = Console(quiet=True)
@@ -107,17 +109,20 @@ def distill(
             "source": inputs[0],
             **({"judge": fingerprint(chooser)} if chooser else {}),
         }
+        ranks.agree(settings)
         how: dict[str, Any] = {"batch_tokens": batch_tokens, "bf16": bf16, **options}
         with ExitStack() as stack, interruption.listening(), interruption.repeatable():
 
             def begin() -> Shards | None:
-                stack.enter_context(locked(out, "distilling"))
+                patience = UNTIL_RELEASED if ranks.world_size > 1 else 0
+                stack.enter_context(locked(out, "distilling", patience))
                 return open_folder(out, settings, batch_tokens, source, translator, console)
 
             shards: Shards | None = ranks.first_does(begin)
             if shards is None:
                 console.print(f"{out} is already done with these settings", highlight=False)
                 return True
+            ranks.must_find(shards.folder / PLAN)
             if valid_lines is not None and ranks.is_first:
                 score_teacher(
                     shards.folder / VALID, translator, valid_lines, inputs[1:], how, console
@@ -138,15 +143,19 @@ def distill(
                 for process in others:
                     process.join()
                 check(others)
+                wait_until(ranks.enter_barrier())
                 return True
             with progress_bar(console, shards.lines, shards.lines_done()) as show:
                 for _ in translate_shards(shards, source, translator, chooser, how):
                     show(shards.lines_done())
                     check(others)
+                all_there = ranks.enter_barrier()
                 while show(shards.lines_done()) < shards.lines:  # others are at work
                     check(others)
+                    all_there()  # or gone
                     time.sleep(SECONDS_BETWEEN_LOOKS)
             finish(out, shards, source, translator, teacher, console)
+            wait_until(all_there)
             return True
     except AbandonedError:
         console.print("interrupted; the same command continues from here")
@@ -300,6 +309,11 @@ def translate_beside(
     """The same in another process."""
     for _ in translate_shards(shards, source, *load_models(*models), how):
         pass
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    while not happened():
+        time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
 def translate_quietly(

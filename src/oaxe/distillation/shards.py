@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
@@ -57,7 +58,7 @@ class Shards:
 
     def write(self, number: int, lines: Sequence[str]) -> None:
         # Under a name of its own: a process that outlived an earlier start may write it too.
-        own = self.path(number).with_suffix(f".{os.getpid()}")
+        own = self.path(number).with_suffix(f".{uuid4().hex}")
         write_whole(own, "".join(f"{line}\n" for line in lines))
         own.replace(self.path(number))
 

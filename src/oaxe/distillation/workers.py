@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from oaxe.support.errors import UserError
-from oaxe.support.jobs import begin_worker
+from oaxe.support.processes import begin_worker
 
 
 @contextmanager
@@ -42,5 +42,6 @@ def check(processes: Sequence[SpawnProcess]) -> None:
 
 
 def _work(work: Callable[..., None], threads: int, *arguments: Any) -> None:
-    begin_worker(threads)
+    begin_worker()
+    torch.set_num_threads(threads)
     work(*arguments)

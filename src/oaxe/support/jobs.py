@@ -21,6 +21,7 @@ from rich.progress import Progress
 
 from oaxe.support.console import new_console
 from oaxe.support.errors import EXIT_INTERRUPTED, UserError
+from oaxe.support.processes import begin_worker
 
 INTERRUPTED = "interrupted"
 
@@ -113,24 +114,10 @@ def visible_devices() -> list[str]:
 
 def take_device(to_take: Any, threads: int) -> None:
     """In a new process, before anything asks for a device."""
-    begin_worker(threads)
+    begin_worker()
+    torch.set_num_threads(threads)
     if device := to_take.get():
         os.environ["CUDA_VISIBLE_DEVICES"] = device
-
-
-def begin_worker(threads: int) -> None:
-    """In a new process: ignore Ctrl-C, which the parent handles, and end with the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=leave_with_parent, daemon=True).start()
-    torch.set_num_threads(threads)
-
-
-def leave_with_parent() -> None:
-    """End this process with its parent, which may be killed without a word."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def perform(job: Job) -> str:

@@ -1,5 +1,6 @@
 """Locks on folders."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,9 +9,12 @@ from filelock import FileLock, Timeout
 
 from oaxe.support.errors import UserError
 
+# Seconds. NFS releases the lock of a machine that vanished after 90, usually.
+UNTIL_RELEASED = 120.0
+
 
 @contextmanager
-def locked(folder: Path, doing: str) -> Iterator[None]:
+def locked(folder: Path, doing: str, patience: float = 0.0) -> Iterator[None]:
     """Let one process at a time work in a folder, which is created if need be.
 
     The lock disappears with its process, however that ends. File systems without locks are used
@@ -18,6 +22,8 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
 
     Args:
         doing: what the process does there, for the message of the next one: ``"training"``.
+        patience: seconds to wait for the lock. Machines that are started again may come before
+            the lock of one that has vanished is gone.
 
     Raises:
         UserError: another process holds the lock.
@@ -25,9 +31,18 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / ".lock"
     path.touch()  # a folder that cannot be written is an error, a missing lock is not
-    lock = FileLock(path, blocking=False, fallback_to_soft=False)
+    lock = FileLock(path, timeout=0, fallback_to_soft=False)
     try:
-        lock.acquire()
+        try:
+            lock.acquire()
+        except Timeout:
+            if not patience:
+                raise
+            warnings.warn(
+                f"{folder} is locked by another process; waiting {patience:.0f} s for it to end",
+                stacklevel=3,
+            )
+            lock.acquire(timeout=patience)
     except Timeout:
         raise UserError(
             f"another process is {doing} in {folder}; wait for it, stop it, or choose another "

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BUCKETS = 128
+HASH_BYTES = 16
 
 
 class Duplicates:
@@ -23,15 +24,13 @@ class Duplicates:
         self._files = [folder / f"hashes.{i}" for i in range(BUCKETS)]
         self._pairs = 0
 
-    def add(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        digests = b"".join(
-            blake2b(f"{plain(s)}\n{plain(t)}".encode(), digest_size=16).digest()
-            for s, t in zip(sources, targets, strict=True)
-        )
-        records = np.empty((len(sources), 3), np.uint64)  # hash, hash, number of the pair
-        records[:, :2] = np.frombuffer(digests, "<u8").reshape(-1, 2)
-        records[:, 2] = np.arange(self._pairs, self._pairs + len(sources))
-        self._pairs += len(sources)
+    def add(self, hashes: bytes) -> None:
+        """Those of the next pairs, see :func:`hashes_of`."""
+        count = len(hashes) // HASH_BYTES
+        records = np.empty((count, 3), np.uint64)  # hash, hash, number of the pair
+        records[:, :2] = np.frombuffer(hashes, "<u8").reshape(-1, 2)
+        records[:, 2] = np.arange(self._pairs, self._pairs + count)
+        self._pairs += count
         bucket = records[:, 0] % BUCKETS
         order = np.argsort(bucket, kind="stable")
         ends = np.cumsum(np.bincount(bucket.astype(np.int64), minlength=BUCKETS))
@@ -48,6 +47,14 @@ class Duplicates:
             same = (records[1:, :2] == records[:-1, :2]).all(axis=1)
             mask[records[1:, 2][same]] = True
         return mask
+
+
+def hashes_of(sources: Sequence[str], targets: Sequence[str]) -> bytes:
+    """One after the other; equal pairs, up to NFKC and spaces, have equal ones."""
+    return b"".join(
+        blake2b(f"{plain(s)}\n{plain(t)}".encode(), digest_size=HASH_BYTES).digest()
+        for s, t in zip(sources, targets, strict=True)
+    )
 
 
 def plain(text: str) -> str:

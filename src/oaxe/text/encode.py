@@ -3,16 +3,19 @@
 Pairs that are dropped are counted by reason.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
 from itertools import chain, compress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oaxe.support.errors import UserError
-from oaxe.text.lines import read_parallel
+from oaxe.support.processes import in_order
+from oaxe.text.lines import Chunk, Pair, read_parallel
 from oaxe.text.manifest import SIDES, Dropped, Split
 from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import UNK
@@ -23,13 +26,14 @@ NAMED_LINES = 10  # dropped lines that the manifest names for each reason
 def encode_split(
     out: Path,
     split: str,
-    pair: tuple[Path, Path],
+    pair: Pair,
     subwords: Subwords,
     *,
     max_length: int | None = None,
     max_ratio: float | None = None,
     repeats: NDArray[np.bool_] | None = None,
     keep_text: bool = False,
+    workers: int = 1,
     advance: Callable[[int], None] = lambda position: None,
 ) -> Split:
     """Write the pairs that are kept, and return their numbers.
@@ -40,37 +44,25 @@ def encode_split(
         max_length, max_ratio: drop pairs beyond; None keeps all.
         repeats: ``(pairs,)``, True for pairs to drop.
         keep_text: also write the lines as they are, for BLEU.
+        workers: processes that encode; 1 is this one, with a thread for each core.
         advance: called with the number of bytes read so far.
 
     Raises:
-        UserError: a file cannot be read, or nothing is left.
+        UserError: a file cannot be read, a process was killed, or nothing is left.
     """
     sides = [Side(out / f"{split}.{side}", subwords.vocab_size, keep_text) for side in SIDES]
     dropped: dict[str, Dropped] = {}
-    for chunk in read_parallel(*pair):
-        lines = (chunk.sources, chunk.targets)
-        ids = [subwords.encode(text) for text in lines]
-        lengths = np.array([[*map(len, side)] for side in ids])  # (2, pairs)
-        blank = np.array([[not line.strip() for line in side] for side in lines])
-        first, count = chunk.first_line - 1, lengths.shape[1]
-        keep = np.ones(count, bool)
-        for reason, applies in {
-            "blank source": blank[0],
-            "blank target": blank[1],
-            "repeated": repeats is not None and repeats[first : first + count],
-            "source too long": max_length is not None and lengths[0] > max_length,
-            "target too long": max_length is not None and lengths[1] > max_length,
-            "ratio too high": max_ratio is not None and lengths.max(0) > max_ratio * lengths.min(0),
-        }.items():
-            hits = np.flatnonzero(keep & applies)  # a pair counts for the first that applies
-            keep[hits] = False
-            if len(hits):
+    encoder = Encoder(subwords, max_length, max_ratio, keep_text, -1 if workers == 1 else 1)
+    chunks = with_repeats(read_parallel(*pair), repeats)
+    with closing(in_order(encoder, chunks, workers)) as results:
+        for encoded in results:
+            for reason, lines in encoded.dropped.items():
                 before = dropped.get(reason, Dropped(0, []))
-                named = before.lines + (hits[:NAMED_LINES] + chunk.first_line).tolist()
-                dropped[reason] = Dropped(before.count + len(hits), named[:NAMED_LINES])
-        for side, side_ids, text in zip(sides, ids, lines, strict=True):
-            side.append([*compress(side_ids, keep)], [*compress(text, keep)])
-        advance(chunk.position)
+                named = (before.lines + lines[:NAMED_LINES].tolist())[:NAMED_LINES]
+                dropped[reason] = Dropped(before.count + len(lines), named)
+            for side, kept in zip(sides, encoded.kept, strict=True):
+                side.append(kept)
+            advance(encoded.position)
     for side in sides:
         side.close()
     pairs = sides[0].offsets.size - 1
@@ -83,6 +75,81 @@ def encode_split(
         unknown=[side.unknown for side in sides],
         dropped=dropped,
     )
+
+
+def with_repeats(
+    chunks: Iterable[Chunk], repeats: NDArray[np.bool_] | None
+) -> Iterator[tuple[Chunk, NDArray[np.bool_] | None]]:
+    """Each chunk with its own part of the mask, which is on disk."""
+    for chunk in chunks:
+        first = chunk.first_line - 1
+        last = first + len(chunk.sources)
+        yield chunk, None if repeats is None else np.array(repeats[first:last])
+
+
+class Kept(NamedTuple):
+    """One language of the pairs of a chunk that are kept."""
+
+    tokens: NDArray[Any]  # flat
+    lengths: NDArray[np.int64]  # (pairs,)
+    text: bytes  # the lines as they are, if wanted
+
+
+class Encoded(NamedTuple):
+    kept: list[Kept]  # source, target
+    dropped: dict[str, NDArray[np.int64]]  # numbers of the lines by reason
+    position: int  # of the chunk
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Does a chunk, wherever it is sent."""
+
+    subwords: Subwords
+    max_length: int | None
+    max_ratio: float | None
+    keep_text: bool
+    threads: int
+
+    def __call__(self, part: tuple[Chunk, NDArray[np.bool_] | None]) -> Encoded:
+        chunk, repeats = part
+        sides = (chunk.sources, chunk.targets)
+        ids = [self.subwords.encode(lines, self.threads) for lines in sides]
+        lengths = np.array([[*map(len, side)] for side in ids])  # (2, pairs)
+        blank = np.array([[not line.strip() for line in side] for side in sides])
+        longest, ratio = self.max_length, self.max_ratio
+        keep, dropped = np.ones(lengths.shape[1], bool), {}
+        for reason, applies in {
+            "blank source": blank[0],
+            "blank target": blank[1],
+            "repeated": repeats is not None and repeats,
+            "source too long": longest is not None and lengths[0] > longest,
+            "target too long": longest is not None and lengths[1] > longest,
+            "ratio too high": ratio is not None and lengths.max(0) > ratio * lengths.min(0),
+        }.items():
+            hits = np.flatnonzero(keep & applies)  # a pair counts for the first that applies
+            keep[hits] = False
+            if len(hits):
+                dropped[reason] = hits + chunk.first_line
+        kept = [
+            Kept(
+                np.fromiter(chain.from_iterable(compress(side, keep)), self.dtype),
+                counts[keep],
+                "".join(f"{line}\n" for line in compress(lines, keep)).encode()
+                if self.keep_text
+                else b"",
+            )
+            for side, counts, lines in zip(ids, lengths, sides, strict=True)
+        ]
+        return Encoded(kept, dropped, chunk.position)
+
+    @property
+    def dtype(self) -> DTypeLike:
+        return dtype_of(self.subwords.vocab_size)
+
+
+def dtype_of(vocab_size: int) -> DTypeLike:
+    return np.uint16 if vocab_size <= 1 << 16 else np.int32
 
 
 def describe(dropped: dict[str, Dropped]) -> str:
@@ -98,20 +165,18 @@ class Side:
     """The files of one language of a split."""
 
     def __init__(self, stem: Path, vocab_size: int, keep_text: bool) -> None:
-        small = vocab_size <= 1 << 16
-        self.tokens = GrowingArray(Path(f"{stem}.tokens.npy"), np.uint16 if small else np.int32)
+        self.tokens = GrowingArray(Path(f"{stem}.tokens.npy"), dtype_of(vocab_size))
         self.offsets = GrowingArray(Path(f"{stem}.offsets.npy"), np.int64)
         self.offsets.append(np.zeros(1))
         self.unknown = 0
         self._text = open(f"{stem}.txt", "wb") if keep_text else None  # noqa: SIM115
 
-    def append(self, ids: Sequence[Sequence[int]], lines: Sequence[str]) -> None:
-        self.offsets.append(self.tokens.size + np.cumsum([*map(len, ids)]))
-        flat = np.fromiter(chain.from_iterable(ids), self.tokens.dtype)
-        self.tokens.append(flat)
-        self.unknown += int(np.count_nonzero(flat == UNK))
+    def append(self, kept: Kept) -> None:
+        self.offsets.append(self.tokens.size + np.cumsum(kept.lengths))
+        self.tokens.append(kept.tokens)
+        self.unknown += int(np.count_nonzero(kept.tokens == UNK))
         if self._text:
-            self._text.write("".join(f"{line}\n" for line in lines).encode())
+            self._text.write(kept.text)
 
     def close(self) -> None:
         self.tokens.close()

@@ -8,8 +8,9 @@ import filecmp
 import json
 import random
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -22,10 +23,11 @@ from oaxe.support.checksums import Checksum, checksum
 from oaxe.support.config import changed
 from oaxe.support.errors import UserError
 from oaxe.support.files import sync, write_json
-from oaxe.text.duplicates import Duplicates
+from oaxe.support.processes import in_order
+from oaxe.text.duplicates import Duplicates, hashes_of
 from oaxe.text.encode import describe, encode_split
 from oaxe.text.languages import check_code, language_in_name
-from oaxe.text.lines import Pair, read_parallel
+from oaxe.text.lines import Chunk, Pair, read_parallel
 from oaxe.text.manifest import (
     FORMAT,
     MANIFEST,
@@ -43,6 +45,7 @@ from oaxe.text.symbols import SYMBOLS
 
 SAMPLE_PAIRS = 500_000  # subwords are learned from at most this many pairs
 SAMPLE_CHARACTERS = 2_000  # of a line; longer ones are not sampled
+MOST_WORKERS = 60  # Windows allows 61, and fewer can be fed
 SCRATCH = ".unfinished"
 OUTPUTS = (MANIFEST, SUBWORDS, *chain.from_iterable(map(split_files, SPLITS)))
 
@@ -63,6 +66,7 @@ def prepare(
     subwords: Path | None = None,
     seed: int = 1,
     overwrite: bool = False,
+    workers: int = 1,
     console: Console | None = None,
 ) -> Manifest:
     """Make the folder ``out`` from parallel files (plain, ``.gz`` or ``.xz``).
@@ -87,12 +91,15 @@ def prepare(
             those of the model.
         seed: of the sample of pairs.
         overwrite: replace a finished folder.
+        workers: processes that encode the training text; the files are the same with any number.
+            A script that asks for more than one must call this under
+            ``if __name__ == "__main__"``.
         console: where progress and a summary are shown; None is silent.
 
     Raises:
         UserError: an option is impossible, a file cannot be used, or nothing is left.
     """
-    check_options(out, vocab_size, character_coverage, max_length, max_ratio)
+    check_options(out, vocab_size, character_coverage, max_length, max_ratio, workers)
     console = console or Console(quiet=True)
     given = zip(SPLITS, (train, valid, test), strict=True)
     pairs = {split: pair for split, pair in given if pair is not None}
@@ -134,7 +141,8 @@ def prepare(
     with unfinished(out) as scratch, bar as progress:
         duplicates = Duplicates(scratch) if deduplicate else None
         if shared is None or duplicates:
-            sample = scan(train, duplicates, seed, follow(progress, "reading train", train))
+            advance = follow(progress, "reading train", train)
+            sample = scan(train, duplicates, seed, advance, workers, sampled=shared is None)
         if shared is None:
             task = progress.add_task("learning subwords", total=None)
             shared = train_subwords(
@@ -148,6 +156,7 @@ def prepare(
             "max_length": max_length,
             "max_ratio": max_ratio,
             "repeats": duplicates.repeats() if duplicates else None,
+            "workers": workers,
         }
         splits = {}
         for split, pair in pairs.items():
@@ -179,6 +188,7 @@ def check_options(
     character_coverage: float,
     max_length: int | None,
     max_ratio: float | None,
+    workers: int,
 ) -> None:
     """Raises UserError with all impossible options at once."""
     wrong = []
@@ -192,6 +202,8 @@ def check_options(
         wrong.append(f"the length limit is {max_length}; it must be 1 or more, or none")
     if max_ratio is not None and not max_ratio >= 1:
         wrong.append(f"the ratio limit is {max_ratio}; it must be 1 or more, or none")
+    if not 1 <= workers <= MOST_WORKERS:
+        wrong.append(f"the number of workers is {workers}; it must be in [1, {MOST_WORKERS}]")
     if wrong:
         raise UserError("; ".join(wrong))
 
@@ -313,25 +325,43 @@ def follow(progress: Progress, title: str, pair: Pair) -> Callable[[int], None]:
 
 
 def scan(
-    pair: Pair, duplicates: Duplicates | None, seed: int, advance: Callable[[int], None]
+    pair: Pair,
+    duplicates: Duplicates | None,
+    seed: int,
+    advance: Callable[[int], None],
+    workers: int = 1,
+    sampled: bool = True,
 ) -> list[str]:
     """A uniform sample of the lines (pairs stay together), and all pairs into ``duplicates``."""
     rng = random.Random(seed)
     sample: list[str] = []  # source, target, source, target, ...
-    seen = 0
-    for chunk in read_parallel(*pair):
-        for source, target in zip(chunk.sources, chunk.targets, strict=True):
-            if max(len(source), len(target)) > SAMPLE_CHARACTERS:
-                continue
-            seen += 1
-            if seen <= SAMPLE_PAIRS:
-                sample += source, target
-            elif (slot := rng.randrange(seen)) < SAMPLE_PAIRS:
-                sample[2 * slot : 2 * slot + 2] = source, target
-        if duplicates:
-            duplicates.add(chunk.sources, chunk.targets)
-        advance(chunk.position)
+
+    def read() -> Iterator[Chunk]:
+        seen = 0
+        for chunk in read_parallel(*pair):
+            pairs = zip(chunk.sources, chunk.targets, strict=True) if sampled else ()
+            for source, target in pairs:
+                if max(len(source), len(target)) > SAMPLE_CHARACTERS:
+                    continue
+                seen += 1
+                if seen <= SAMPLE_PAIRS:
+                    sample.extend((source, target))
+                elif (slot := rng.randrange(seen)) < SAMPLE_PAIRS:
+                    sample[2 * slot : 2 * slot + 2] = source, target
+            advance(chunk.position)
+            yield chunk
+
+    if duplicates is None:
+        deque(read(), maxlen=0)  # just reads
+        return sample
+    with closing(in_order(hashes_of_chunk, read(), workers)) as results:
+        for hashes in results:
+            duplicates.add(hashes)
     return sample
+
+
+def hashes_of_chunk(chunk: Chunk) -> bytes:
+    return hashes_of(chunk.sources, chunk.targets)
 
 
 def summarise(manifest: Manifest, console: Console) -> None:

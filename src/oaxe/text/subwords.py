@@ -23,6 +23,9 @@ class Subwords:
         self._processor = SentencePieceProcessor(model_proto=model)
         self.vocab_size: int = self._processor.get_piece_size()
 
+    def __reduce__(self) -> tuple[type["Subwords"], tuple[bytes]]:  # to pickle it
+        return Subwords, (self.model,)
+
     @classmethod
     def load(cls, path: Path) -> "Subwords":
         """Raises UserError if the file is missing or not a model with our symbols."""
@@ -45,11 +48,11 @@ class Subwords:
             )
         return subwords
 
-    def encode(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Token ids of each sentence, without BOS and EOS."""
+    def encode(self, sentences: Sequence[str], threads: int = -1) -> list[list[int]]:
+        """Token ids of each sentence, without BOS and EOS; -1: a thread for each core."""
         if len(sentences) == 1:  # a list starts threads, which takes longer
             return [self._processor.encode(sentences[0])]
-        ids: list[list[int]] = self._processor.encode(list(sentences))
+        ids: list[list[int]] = self._processor.encode(list(sentences), num_threads=threads)
         return ids
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:

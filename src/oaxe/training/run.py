@@ -13,7 +13,7 @@ RUN/.lock              locked while a process trains here
 
 import json
 from collections.abc import Collection
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ import yaml
 from rich.console import Console
 from safetensors import SafetensorError
 
+from oaxe import __version__
 from oaxe.decoding.saved import RUN, differences, is_exported
 from oaxe.decoding.translator import Translator
 from oaxe.support.config import changed, flatten, to_mapping
@@ -30,7 +31,7 @@ from oaxe.support.devices import usable_device
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
-from oaxe.support.locks import locked
+from oaxe.support.locks import UNTIL_RELEASED, locked
 from oaxe.systems import System, build, built_in
 from oaxe.text.corpus import Corpus, load_subwords
 from oaxe.text.manifest import SUBWORDS, Manifest, read_manifest, split_files
@@ -59,6 +60,7 @@ MAY_CHANGE = {
     "train.log_every", "train.save_every", "validation.keep", "validation.average",
     "validation.choose_decoding", "validation.patience",
 }  # fmt: skip
+ENVIRONMENT = "environment.json"  # another one at each start
 
 
 class Parts(NamedTuple):
@@ -80,7 +82,10 @@ def train(settings: Settings, console: Console, systems: Collection[str] = ()) -
     try:
         parts = gather(settings, ranks, systems)  # what cannot begin leaves no folder behind
         settings = _settled(settings, parts.system, ranks)
-        with locked(folder, "training") if ranks.is_first else nullcontext():
+        ranks.agree(_shared_by_ranks(settings, parts.manifest))
+        patience = UNTIL_RELEASED if ranks.world_size > 1 else 0
+        with ExitStack() as stack:
+            ranks.first_does(lambda: stack.enter_context(locked(folder, "training", patience)))
             return _train(settings, parts, ranks, console)
     except torch.OutOfMemoryError as error:
         raise UserError(
@@ -139,7 +144,7 @@ def gather(settings: Settings, ranks: Ranks, systems: Collection[str] = ()) -> P
         )
     manifest = read_manifest(data)
     corpus, valid = (
-        Corpus.open(data, split, verify=ranks.is_first) for split in ("train", "valid")
+        Corpus.open(data, split, verify=ranks.is_first_here) for split in ("train", "valid")
     )
     longest = int(max(corpus.source_lengths.max(), corpus.target_lengths.max()))
     if longest > settings.model.max_length:
@@ -173,8 +178,9 @@ def assemble(
     folder = Path(settings.run)
     manifest, corpus, valid, system, start = parts
     system.to(ranks.device)
+    ranks.first_does(lambda: _open_folder(folder, settings, manifest))
+    ranks.must_find(folder / ENVIRONMENT)
     if ranks.is_first:
-        _open_folder(folder, settings, manifest)
         ema = settings.train.ema
         averages = f"; averages of the weights, train.ema {ema:g}" if ema else ""
         console.print(
@@ -294,6 +300,14 @@ def _choose(
     return {"bleu": best, "decoding": translator.decoding, "decodings": tried}
 
 
+def _shared_by_ranks(settings: Settings, manifest: Manifest) -> dict[str, Any]:
+    """What must be the same for all. A machine may have the data in a place of its own."""
+    mapping = flatten(settings_mapping(settings))
+    same = {name: mapping[name] for name in mapping.keys() - {"run", "data.folder"}}
+    sums = {name: asdict(sum_) for name, sum_ in manifest.files.items()}
+    return {"oaxe": __version__, "torch": str(torch.__version__), **same, "data": sums}
+
+
 def _settled(settings: Settings, system: System, ranks: Ranks) -> Settings:
     """With what a run decides by itself, when it begins: it goes on with the same batches."""
     packed, path = settings.data.packed, Path(settings.run) / "config.yaml"
@@ -333,7 +347,7 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
         )
     write_whole(data, json.dumps(sums, indent=2) + "\n")
     write_whole(path, yaml.safe_dump(now, sort_keys=False))
-    path = folder / "environment.json"
+    path = folder / ENVIRONMENT
     try:
         starts = json.loads(path.read_text("utf-8")) if path.exists() else []
     except (ValueError, RecursionError):  # it is only a log, which a run does not need

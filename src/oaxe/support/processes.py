@@ -1,0 +1,95 @@
+"""Work over processes: they begin and end with this one, and their results come in order."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from oaxe.support.errors import UserError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+AHEAD = 2  # items for each process that may wait, or have results that wait
+
+_work: Callable[[Any], Any]  # of a worker
+
+
+def in_order(
+    work: Callable[[Item], Result], items: Iterable[Item], workers: int
+) -> Generator[Result, None, None]:
+    """``map(work, items)`` in so many processes; 1 is this one.
+
+    Memory does not grow with the number of items: few of them are read ahead. An error of ``work``
+    is raised here, and leaving early (``contextlib.closing``) ends the processes.
+
+    Args:
+        work: can be pickled; each process gets it once. Items and results are pickled as well.
+
+    Raises:
+        UserError: a process was killed.
+    """
+    if workers == 1:
+        yield from map(work, items)
+        return
+    spawn = multiprocessing.get_context("spawn")  # the same on all platforms
+    with ProcessPoolExecutor(workers, spawn, _begin, (work,)) as pool:
+        waiting = deque[Future[Result]]()
+        try:
+            for item in items:
+                with _ctrl_c_waits():
+                    waiting.append(pool.submit(_perform, item))
+                if len(waiting) > AHEAD * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool:
+            raise UserError(
+                f"one of the {workers} worker processes was killed or did not start, perhaps for "
+                "lack of memory (its own message may stand above); run the same command with "
+                "fewer workers"
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def begin_worker() -> None:
+    """In a new process: ignore Ctrl-C, which the parent handles, and end with the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """End this process with its parent, which may be killed without a word."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+@contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """A process that starts in here inherits that: it hears no Ctrl-C while it imports, either."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin(work: Callable[[Any], Any]) -> None:
+    global _work
+    begin_worker()
+    _work = work
+
+
+def _perform(item: Any) -> Any:
+    return _work(item)
