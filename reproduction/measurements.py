@@ -1,5 +1,6 @@
 """What is measured of several experiments together: fluency, and the speed of decoding."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from oaxe.text.lines import read_lines
 from oaxe.training.run import load_translator
 from reproduction.experiments import EXPERIMENTS
 from reproduction.folder import Folder, read_json, write_json
+from reproduction.results import LATENCIES
 from reproduction.steps import BEAM, Study
 from reproduction.tables import GOLD, TABLES, TIMED
 
@@ -86,3 +88,33 @@ def time_decoding(study: Study, seeds: int, console: Console) -> None:
     first = next(iter(found.values()))
     systems = {name: speed | {"speed_up": speed_up(speed, first)} for name, speed in found.items()}
     write_json(path, {"environment": environment(), "seeds": chosen, "systems": systems})
+
+
+def measure_latency(study: Study, names: Sequence[str], console: Console) -> None:
+    """Latency and throughput of systems whose runs are here, by their own decoding, seed 1.
+
+    Those that are measured together take turns; on a GPU as CUDA graphs.
+    """
+    folder, path = study.folder, study.folder.results / LATENCIES
+    known = read_json(path)
+    kept = known.get("systems", {}) if known.get("device") == usable_device(None) else {}
+    missing = [n for n in names if f"{n}-seed-1" not in kept and folder.has_run(n, 1)]
+    if not missing or (known and not kept):  # of another kind of device: those stay
+        return
+    console.print(f"decoding speed of {len(missing)} systems, in turns", highlight=False)
+    on_gpu = usable_device(None) == "cuda"
+    translators = {}
+    for name in missing:
+        beam = {"beam": BEAM} if EXPERIMENTS[name].system == "transformer" else {}
+        model = load_model(str(study.trained(name, 1)), None, beam)
+        model.cuda_graphs = on_gpu
+        translators[f"{name}-seed-1"] = model
+    sources = read_references(multiref=folder.gold / "test.jsonl").sources or []
+    found = measure_speed(
+        translators,
+        sources,
+        batch_tokens=study.recipe.batch_tokens,
+        bf16=study.recipe.bf16 and on_gpu,
+    )
+    here = {"device": usable_device(None), "environment": environment()}
+    write_json(path, {**here, "systems": kept | found})

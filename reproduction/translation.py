@@ -18,14 +18,20 @@ from reproduction.layouts.cases import cases
 from reproduction.layouts.lengths import lengths
 from reproduction.layouts.scores import scores
 from reproduction.layouts.speed import speed
-from reproduction.measurements import measure_fluency, missing_fluency, speed_path, time_decoding
+from reproduction.measurements import (
+    measure_fluency,
+    measure_latency,
+    missing_fluency,
+    speed_path,
+    time_decoding,
+)
 from reproduction.plan import Plan
 from reproduction.recipes import recipe_of
 from reproduction.report import Report
 from reproduction.results import Results, shown_sets
 from reproduction.runner import publish, refuse_other_settings, run_all
 from reproduction.steps import Study, training_set
-from reproduction.tables import BEYOND, TABLES, TIMED
+from reproduction.tables import BEYOND, TABLES, TIMED, TIMED_TOO, Table
 
 LAYOUTS = {"scores": scores, "lengths": lengths, "speed": speed, "cases": cases}
 DIVERGENT = {"ja", "zh"}  # from English
@@ -73,6 +79,9 @@ def run(
                 measure_fluency(study, seeds, console)
             if "speed" in tables[dataset]:
                 time_decoding(study, seeds, console)
+            if train:
+                timed = [TABLES[n].experiments for n in tables[dataset] if n in TIMED_TOO]
+                measure_latency(study, list(chain.from_iterable(timed)), console)
         for name, of_table in wanted.items():
             results = [Results(studies[dataset].folder, seeds) for dataset in of_table]
             publish(name, report_of(name, results), out, console)
@@ -94,8 +103,11 @@ def plan(study: Study, names: Sequence[str], seeds: int, jobs: int) -> Plan:
         },
         folder.root,
     )
+    known = Results(folder, 1)
     for seed in every:
-        for name in experiments:
+        for name in dict.fromkeys(
+            chain.from_iterable(of_seed(TABLES[n], seed, known) for n in names)
+        ):
             if name != "lm":
                 made.result(name, seed)
     if "fluency" in names and missing_fluency(folder, seeds):
@@ -104,6 +116,20 @@ def plan(study: Study, names: Sequence[str], seeds: int, jobs: int) -> Plan:
         for name in TIMED:
             made.run(name, 1)
     return made
+
+
+def of_seed(table: Table, seed: int, known: Results) -> list[str]:
+    """What a table needs of one seed: of trials, further seeds only of the one that was chosen.
+
+    Which one that is, is known once all of them are done: the same command then goes on.
+    """
+    if seed > table.most_seeds:
+        return []
+    if seed == 1:
+        return table.experiments
+    chosen = {row: known.chosen(row) for row in table.rows if row.chooses}
+    left_out = {name for row in chosen for name in row.experiments} - {*chosen.values()}
+    return [name for name in table.experiments if name not in left_out]
 
 
 def report_of(name: str, all_results: Sequence[Results]) -> Report:
@@ -130,7 +156,7 @@ def how_made(name: str, all_results: Sequence[Results]) -> list[str]:
     preset, seeds = folders[0].preset, len(all_results[0].seeds)
     command = f"python -m reproduction {name}{data} --preset {preset} --seeds {seeds}"
     n_seeds = {
-        results.folder.dataset: {len(results.of(one)) for one in table.experiments} - {0}
+        results.folder.dataset: {n_seeds_of(table, results, one) for one in table.experiments} - {0}
         for results in all_results
     }
     found = ", ".join(f"{d} {span(n)}" for d, n in n_seeds.items() if n) or "none"
@@ -140,6 +166,13 @@ def how_made(name: str, all_results: Sequence[Results]) -> list[str]:
     spread = f"; mean ± standard deviation{p}" if several else ""
     tiny = ["The preset tiny shows that everything works; its numbers mean nothing."]
     return [command, f"Seeds: {found}{spread}.", *(tiny if preset == "tiny" else [])]
+
+
+def n_seeds_of(table: Table, results: Results, name: str) -> int:
+    """Seeds of an experiment; perplexity may be known of fewer of them."""
+    if any(column.measure == "perplexity" for column in table.columns):
+        return len(results.values(name, "perplexity", "test"))
+    return len(results.of(name))
 
 
 def span(numbers: set[int]) -> str:

@@ -131,6 +131,7 @@ def test_decoding_options_are_those_of_the_systems() -> None:
         ("ctc", {"lm": "folder"}, "no language model, got lm: folder; leave it out, or take"),
         ("dag", {"method": "beam"}, "no method: beam"),
         ("dag", {"lm": "folder"}, "no language model"),
+        ("cmlm", {"score_merged": True}, "no score_merged: True; take false, or the model"),
         ("cmlm", {"repeats": "forbid"}, "no repeats: forbid; take merge or keep, or the model"),
     ],
 )

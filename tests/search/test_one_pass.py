@@ -55,6 +55,7 @@ def naive(
     repeats: str = "merge",
     steps: int = 1,
     blank: bool = False,
+    merged: bool = False,
 ) -> list[Hypothesis]:
     source = [LENGTH, *row[row != PAD].tolist()]
     state = model.transformer.encode(torch.tensor([source])).hidden[0, 0]
@@ -71,7 +72,11 @@ def naive(
                 words[i], log_probs[i] = new_words[i], new_log_probs[i]
         kept = [w for w in words if w != BLANK]
         kept = kept if repeats == "keep" else without_repeats(kept)
-        hypotheses.append(Hypothesis(kept, sum(log_probs) / n, n, sum(log_probs)))
+        scored = log_probs
+        if merged:
+            scored = [p for i, p in enumerate(log_probs) if not i or words[i] != words[i - 1]]
+        score = sum(scored) / len(scored)
+        hypotheses.append(Hypothesis(kept, score, n, sum(log_probs)))
     return sorted(hypotheses, key=lambda h: -h.score)
 
 
@@ -93,6 +98,19 @@ def test_equals_naive(norm: str, repeats: Repeats, candidates: int) -> None:
     source = random_batch(9, 3, 13, 2, 6)
     ours = translate_lengths(model, source, length_candidates=candidates, repeats=repeats)
     assert_same(ours, [naive(model, row, candidates, repeats) for row in source])
+
+
+@pytest.mark.parametrize("repeats", ["merge", "keep"])
+def test_lengths_can_be_compared_without_repeats(repeats: Repeats) -> None:
+    model = micro()
+    source = random_batch(9, 3, 13, 2, 6)
+    ours = translate_lengths(
+        model, source, length_candidates=12, repeats=repeats, score_merged=True
+    )
+    assert_same(ours, [naive(model, row, 12, repeats, merged=True) for row in source])
+    other = translate_lengths(model, source, length_candidates=12, repeats=repeats)
+    scores = ([[h.score for h in row] for row in found] for found in (ours, other))
+    assert any(a != pytest.approx(b, abs=1e-3) for a, b in zip(*scores, strict=True))
 
 
 @pytest.mark.parametrize("steps", [2, 4, 10])

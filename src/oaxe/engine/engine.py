@@ -56,6 +56,7 @@ SIDES = ("source", "target")
 MISSING = {  # values of options that need torch, and what there is instead
     "method": ({"beam", "samples"}, "another method"),
     "repeats": ({"forbid"}, "merge or keep"),
+    "score_merged": ({True}, "false"),
 }
 
 

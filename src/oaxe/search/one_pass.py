@@ -41,6 +41,7 @@ def translate_lengths(
     refine_steps: int = 1,
     remove_blanks: bool = False,
     length_penalty: float = 1.0,
+    score_merged: bool = False,
     lengths: Tensor | None = None,
     call: Call = compute,
 ) -> list[list[Hypothesis]]:
@@ -59,6 +60,7 @@ def translate_lengths(
             are masked again and predicted anew (mask-predict).
         remove_blanks: let the model predict BLANK and remove it, for models trained with AXE.
         length_penalty: above 1 favours long hypotheses, of which the mean prefers the short ones.
+        score_merged: positions that repeat the word before them have no part in the score.
         lengths: ``(batch, candidates)`` lengths to decode instead of predicted ones.
         call: see :mod:`oaxe.search.replay`.
     """
@@ -74,6 +76,7 @@ def translate_lengths(
         refine_steps=refine_steps,
         remove_blanks=remove_blanks,
         length_penalty=length_penalty,
+        score_merged=score_merged,
     )
 
 
@@ -152,6 +155,7 @@ def write(
     refine_steps: int,
     remove_blanks: bool,
     length_penalty: float,
+    score_merged: bool,
     everywhere: bool,
 ) -> Tensors:
     """For each row of ``inputs``: see :func:`hypotheses`."""
@@ -170,7 +174,11 @@ def write(
         again, again_log_probs = choose(tokens.masked_fill(masked, MASK), mask, masked)
         tokens = torch.where(masked, again, tokens)
         log_probs = torch.where(masked, again_log_probs, log_probs)
-    return finished(tokens, log_probs.sum(1), mask, repeats, length_penalty)
+    words, n_words, score, *rest = finished(tokens, log_probs.sum(1), mask, repeats, length_penalty)
+    if score_merged:
+        counted = mask & differs_from_previous(tokens)
+        score = log_probs.where(counted, 0).sum(1) / counted.sum(1) ** length_penalty
+    return words, n_words, score, *rest
 
 
 def finished(

@@ -36,7 +36,8 @@ class LengthDecoding:
         steps = getattr(self, "refine_steps", 1)
         passes = f", {steps} passes" * (steps > 1)
         penalty = f", length penalty {self.length_penalty:g}" * (self.length_penalty != 1)
-        return f"{lengths}, repeats {repeats}{passes}{penalty}"
+        merged = ", compared without them" * getattr(self, "score_merged", False)
+        return f"{lengths}, repeats {repeats}{merged}{passes}{penalty}"
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ class MaskPredictDecoding(LengthDecoding):
 
     refine_steps: int = option(
         1, "passes of the decoder; above 1 is mask-predict", at_least=1, at_most=1_000
+    )
+    score_merged: bool = option(
+        False, "compare lengths by their words without repeats, rather than by all positions"
     )
 
     def __post_init__(self) -> None:

@@ -47,6 +47,7 @@ class Options:
         None, "decoder inputs and the tokens that have a loss; null: as suits the loss"
     )
     length_weight: float = option(1.0, "weight of the length loss")
+    xe_weight: float = option(0.0, "weight of XE that is kept beside another loss", at_most=1)
     annealing: bool = option(False, "start with XE and change to the loss by T_m of the paper")
     annealing_c: float = option(16.0, "c of T_m; above 1")
     annealing_lambda: float = option(
@@ -103,6 +104,8 @@ class Model(System):
         if progress.phase == "xe":
             return XE()(*given)
         loss, statistics = self.criterion(*given)
+        if kept := self.options.xe_weight:
+            loss = kept * XE()(*given)[0] + (1 - kept) * loss
         if progress.phase == "both":
             c, lam = self.options.annealing_c, self.options.annealing_lambda
             t = (1 - c ** (progress.epoch - lam * progress.epochs)).clamp(min=0).float()
@@ -150,6 +153,7 @@ class Model(System):
             refine_steps=decoding.refine_steps,
             remove_blanks=self.criterion.has_blanks,
             length_penalty=decoding.length_penalty,
+            score_merged=decoding.score_merged,
             lengths=lengths,
             call=call,
         )
