@@ -56,13 +56,15 @@ def naive(
     steps: int = 1,
     blank: bool = False,
     merged: bool = False,
+    factor: float = 1.0,
 ) -> list[Hypothesis]:
     source = [LENGTH, *row[row != PAD].tolist()]
     state = model.transformer.encode(torch.tensor([source])).hidden[0, 0]
     length_logits = model.length.output(state).tolist()
     by_likelihood = sorted(range(1, 13), key=lambda n: -length_logits[n])
     hypotheses = []
-    for n in by_likelihood[:candidates]:
+    for likely in by_likelihood[:candidates]:
+        n = min(max(round(likely * factor), 1), model.transformer.max_length)
         words, log_probs = naive_pass(model.transformer, source, [MASK] * n, blank)
         for step in range(1, steps):
             hidden = sorted(range(n), key=lambda i: log_probs[i])[: n * (steps - step) // steps]
@@ -98,6 +100,18 @@ def test_equals_naive(norm: str, repeats: Repeats, candidates: int) -> None:
     source = random_batch(9, 3, 13, 2, 6)
     ours = translate_lengths(model, source, length_candidates=candidates, repeats=repeats)
     assert_same(ours, [naive(model, row, candidates, repeats) for row in source])
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.3, 2.0])
+def test_predicted_lengths_are_multiplied(factor: float) -> None:
+    model = micro()
+    source = random_batch(9, 3, 13, 2, 6)
+    ours = translate_lengths(model, source, length_candidates=3, length_multiplier=factor)
+    plain = translate_lengths(model, source, length_candidates=3)
+    expected = [naive(model, row, 3, factor=factor) for row in source]
+    for a, b, before in zip(ours, expected, plain, strict=True):
+        assert {(tuple(h.tokens), h.length) for h in a} == {(tuple(h.tokens), h.length) for h in b}
+        assert sum(h.length for h in a) != sum(h.length for h in before)
 
 
 @pytest.mark.parametrize("repeats", ["merge", "keep"])

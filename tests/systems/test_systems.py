@@ -41,6 +41,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "length_penalty": 0.5,
             "length_share": 0.1,
             "refine_steps": 3,
+            "length_multiplier": 1.5,
             "score_merged": True,
         },
     ),

@@ -37,6 +37,7 @@ def translate_lengths(
     *,
     length_candidates: int = 5,
     length_share: float = 0.0,
+    length_multiplier: float = 1.0,
     repeats: Repeats = "merge",
     refine_steps: int = 1,
     remove_blanks: bool = False,
@@ -54,6 +55,7 @@ def translate_lengths(
         source: ``(batch, source_len)``, EOS included, PAD on the right.
         length_candidates: how many of the most likely lengths to decode.
         length_share: leave out those of less than this share of the likeliest one's probability.
+        length_multiplier: predicted lengths are multiplied by this.
         repeats: what becomes of equal neighbours. ``"merge"``: one of them is left; ``"forbid"``:
             of all sentences without any, the likeliest is taken; ``"keep"``: nothing.
         refine_steps: passes of the decoder. From the second on, the least likely of its own tokens
@@ -70,6 +72,7 @@ def translate_lengths(
         write,
         length_candidates=length_candidates,
         length_share=length_share,
+        length_multiplier=length_multiplier,
         lengths=lengths,
         call=call,
         repeats=repeats,
@@ -87,6 +90,7 @@ def in_every_length(
     *,
     length_candidates: int,
     length_share: float = 0.0,
+    length_multiplier: float = 1.0,
     lengths: Tensor | None = None,
     call: Call = compute,
     **options: Any,
@@ -98,6 +102,9 @@ def in_every_length(
     hidden, seen, likely, counts = call(
         read, model, source, candidates=length_candidates, share=length_share
     )
+    if length_multiplier != 1:
+        likely = (likely.double() * length_multiplier).round().long()
+        likely = likely.clamp(1, model.transformer.max_length)
     write_some = partial(call, write, model, everywhere=recorded, **options)
 
     def decode(lengths: Tensor, hidden: Tensor, seen: Tensor) -> list[list[Hypothesis]]:

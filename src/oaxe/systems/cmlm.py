@@ -4,7 +4,7 @@ The model of Mask-Predict. It predicts the length of the target, then all words;
 :data:`oaxe.criteria.CRITERIA`. With OaXE it is the system of the paper that this project is about.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ PAPER = Paper(
         "raw": {"wmt14-en-de": 22.4, "wmt14-de-en": 26.8},
     },
 )
+LENGTH_MULTIPLIERS = (1.0, 1.05, 1.1, 1.2, 1.3)  # worth trying where there are blanks
 MOST_TRUNCATED = 0.8  # of the words: with more, little is left to learn from
 
 
@@ -149,6 +150,7 @@ class Model(System):
             source,
             length_candidates=decoding.length_candidates,
             length_share=decoding.length_share,
+            length_multiplier=decoding.length_multiplier,
             repeats=decoding.repeats,
             refine_steps=decoding.refine_steps,
             remove_blanks=self.criterion.has_blanks,
@@ -157,6 +159,10 @@ class Model(System):
             lengths=lengths,
             call=call,
         )
+
+    def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
+        more = {"length_multiplier": LENGTH_MULTIPLIERS} if self.criterion.has_blanks else {}
+        return more | dict(super().choices(decoding))
 
     def rows(self, decoding: Decoding) -> int:
         return decoding.length_candidates
