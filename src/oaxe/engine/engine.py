@@ -53,7 +53,8 @@ FACTORS = {  # options that say how many positions there are for each source sub
 }
 MOST_FACTOR = 100  # as in the systems
 SIDES = ("source", "target")
-MISSING = {  # values of options that need torch, and what there is instead
+# Values of options that need torch, and what there is instead.
+MISSING: dict[str, tuple[set[object], str]] = {
     "method": ({"beam", "samples"}, "another method"),
     "repeats": ({"forbid"}, "merge or keep"),
     "score_merged": ({True}, "false"),
