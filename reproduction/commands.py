@@ -59,6 +59,10 @@ def table_command(*names: str) -> Callable[..., None]:
         seeds: Seeds = 1,
         jobs: Jobs = 1,
         train: Train = True,
+        row: Annotated[
+            list[str] | None,
+            typer.Option(help="Train this row alone, such as oaxe; again for more; default: all."),
+        ] = None,
     ) -> None:
         from oaxe.support.console import new_console
         from reproduction.translation import datasets_of, run
@@ -71,6 +75,7 @@ def table_command(*names: str) -> Callable[..., None]:
             seeds=seeds,
             jobs=jobs,
             train=train,
+            rows=row or (),
             console=new_console(),
         )
 

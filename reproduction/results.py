@@ -76,11 +76,16 @@ class Results:
         """The results of an experiment, by seed."""
         return {seed: r for (known, seed), r in self._results.items() if known == name}
 
-    def chosen(self, row: Row) -> str | None:
-        """The trial that is best on validation, with seed 1; None if some are not done."""
+    def chosen(self, row: Row, *, of_all: bool = False) -> str | None:
+        """The trial that is best on validation, with seed 1, of those that are done.
+
+        None if there are none, or if it is to be one ``of_all`` and some are missing.
+        """
         found = {name: self.values(name, "valid_bleu", "test").get(1) for name in row.experiments}
         done = {name: bleu for name, bleu in found.items() if bleu is not None}
-        return max(done, key=lambda name: done[name]) if len(done) == len(found) else None
+        if of_all and len(done) < len(found):
+            return None
+        return max(done, key=lambda name: done[name], default=None)
 
     def experiment(self, row: Row, column: Column) -> str | None:
         """What a cell shows."""

@@ -110,7 +110,8 @@ def compared_with(xe: str, axe: str) -> tuple[Column, ...]:
 def chosen(*names: str, raw: bool = False) -> tuple[Row, ...]:
     """Rows of systems on equal terms, each the best of its trials."""
     return tuple(
-        Row(SYSTEMS[name].one.label, trials(name, raw), name=name, chooses=True) for name in names
+        Row(SYSTEMS[name].one.label, trials(name, raw), name=f"equal-{name}", chooses=True)
+        for name in names
     )
 
 
@@ -133,7 +134,7 @@ IN_RAW = (
 MORE = ("lanmt", "lanmt-refined", "dslp")  # not in the paper's tables
 EQUAL = (
     Column("BLEU", "bleu"),
-    Column("p against OaXE", "bleu", kind="p", against="oaxe"),
+    Column("p against OaXE", "bleu", kind="p", against="equal-oaxe"),
     Column("p against the best", "bleu", kind="p", against=BEST_ROW),
     Column("brevity penalty", "brevity"),
     Column("BLEU without penalty", "unpenalised"),

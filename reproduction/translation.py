@@ -31,7 +31,7 @@ from reproduction.report import Report
 from reproduction.results import Results, shown_sets
 from reproduction.runner import publish, refuse_other_settings, run_all
 from reproduction.steps import Study, training_set
-from reproduction.tables import BEYOND, TABLES, TIMED, TIMED_TOO, Table
+from reproduction.tables import BEYOND, TABLES, TIMED, TIMED_TOO, Row, Table
 
 LAYOUTS = {"scores": scores, "lengths": lengths, "speed": speed, "cases": cases}
 DIVERGENT = {"ja", "zh"}  # from English
@@ -51,6 +51,7 @@ def run(
     jobs: int,
     console: Console,
     train: bool = True,
+    rows: Sequence[str] = (),
 ) -> None:
     """Train and test what the tables need and is not there yet, then write them.
 
@@ -59,6 +60,7 @@ def run(
         folder: the folder of data sets.
         jobs: processes a GPU, or on the CPU.
         train: False to write the tables of what is there, or else of what is published.
+        rows: train these rows or experiments alone; the tables show all that is there.
     """
     if unknown := sorted({*wanted} - {*TABLES}):
         raise UserError(f"there is no table {', '.join(unknown)}; there are {', '.join(TABLES)}")
@@ -68,7 +70,12 @@ def run(
         for dataset in studies:
             unpack(out, dataset, preset, console)
     tables = {d: [name for name in wanted if d in wanted[name]] for d in studies}
-    plans = [plan(study, tables[d], seeds, jobs) for d, study in studies.items()]
+    known = {key for name in wanted for row in TABLES[name].rows for key in keys_of(row)}
+    if unknown := sorted({*rows} - known):
+        raise UserError(
+            f"there is no row {', '.join(unknown)}; there are {', '.join(sorted(known))}"
+        )
+    plans = [plan(study, tables[d], seeds, jobs, rows) for d, study in studies.items()]
     for made in plans:
         if train and made.jobs and not made.folder.is_prepared("raw"):
             training_set(made.study, console)  # what is wrong with it should be known at once
@@ -90,8 +97,10 @@ def run(
     run_all(todo, write, out=out, preset=preset, per_device=jobs, train=train, console=console)
 
 
-def plan(study: Study, names: Sequence[str], seeds: int, jobs: int) -> Plan:
-    """What the tables need of this data set, each thing once."""
+def plan(
+    study: Study, names: Sequence[str], seeds: int, jobs: int, rows: Sequence[str] = ()
+) -> Plan:
+    """What the tables, or some of their rows, need of this data set, each thing once."""
     made, folder = Plan(study, jobs), study.folder
     experiments = list(dict.fromkeys(chain.from_iterable(TABLES[n].experiments for n in names)))
     every = range(1, seeds + 1)
@@ -105,11 +114,12 @@ def plan(study: Study, names: Sequence[str], seeds: int, jobs: int) -> Plan:
     )
     known = Results(folder, 1)
     for seed in every:
-        for name in dict.fromkeys(
-            chain.from_iterable(of_seed(TABLES[n], seed, known) for n in names)
-        ):
+        needed = [of_seed(TABLES[name], seed, known, rows) for name in names]
+        for name in dict.fromkeys(chain.from_iterable(needed)):
             if name != "lm":
                 made.result(name, seed)
+    if rows:
+        return made
     if "fluency" in names and missing_fluency(folder, seeds):
         made.run("lm", 1)
     if "speed" in names and not speed_path(folder).exists():
@@ -118,18 +128,28 @@ def plan(study: Study, names: Sequence[str], seeds: int, jobs: int) -> Plan:
     return made
 
 
-def of_seed(table: Table, seed: int, known: Results) -> list[str]:
-    """What a table needs of one seed: of trials, further seeds only of the one that was chosen.
+def of_seed(table: Table, seed: int, known: Results, rows: Sequence[str]) -> list[str]:
+    """What a table, or some of its rows, needs of one seed.
 
-    Which one that is, is known once all of them are done: the same command then goes on.
+    Of trials, further seeds only of the one that was chosen. Which one that is, is known once all
+    of them are done: the same command then goes on.
     """
     if seed > table.most_seeds:
         return []
+    wanted = table.experiments
+    if rows:
+        some = {name for row in table.rows if row.key in rows for name in row.experiments}
+        wanted = [name for name in wanted if name in some or name in rows]
     if seed == 1:
-        return table.experiments
-    chosen = {row: known.chosen(row) for row in table.rows if row.chooses}
-    left_out = {name for row in chosen for name in row.experiments} - {*chosen.values()}
-    return [name for name in table.experiments if name not in left_out]
+        return wanted
+    chosen = {row: known.chosen(row, of_all=True) for row in table.rows if row.chooses}
+    left_out = {name for row in chosen for name in row.experiments} - {*chosen.values(), *rows}
+    return [name for name in wanted if name not in left_out]
+
+
+def keys_of(row: Row) -> set[str]:
+    """What a row can be asked for by: its name, or that of an experiment."""
+    return {row.key, *row.experiments} if row.experiments else set()
 
 
 def report_of(name: str, all_results: Sequence[Results]) -> Report:

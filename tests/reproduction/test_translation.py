@@ -344,6 +344,29 @@ def test_plans_only_what_is_needed(everything: Path, sets: Path, tmp_path: Path)
     assert "at-12-1-seed-1" in jobs_of(tmp_path, sets, "speed")
 
 
+def test_rows_can_be_trained_alone(sets: Path, tmp_path: Path) -> None:
+    study = study_of(tmp_path, sets)
+
+    def jobs(table: str, seeds: int, *rows: str) -> set[str]:
+        found = plan(study, [table], seeds, 1, rows).jobs
+        return {name.rsplit("/", 1)[1] for name in found}
+
+    assert jobs("raw", 2, "oaxe-raw") == {"data"} | {
+        f"{name}-raw-seed-{seed}" for name in ("cmlm", "oaxe") for seed in (1, 2)
+    }
+    trained = {name for name in jobs("equal", 1, "equal-axe") if name.startswith("equal")}
+    deltas = {f"equal-axe-delta-{delta}-seed-1" for delta in (1, 2, 5)}
+    assert trained == deltas | {"equal-cmlm-seed-1"}
+    one = jobs("equal-raw", 2, "equal-ctc-upsample-3-raw")
+    assert one == {"data", "teacher-seed-1"} | {
+        f"equal-ctc-upsample-3-raw-seed-{seed}" for seed in (1, 2)
+    }
+    with pytest.raises(
+        UserError, match=r"there is no row oaxee; there are at-distilled, axe, cmlm"
+    ):
+        reproduce(tmp_path, sets, "main", rows=["oaxee"])
+
+
 def test_table_without_test_sets(everything: Path, sets: Path, tmp_path: Path) -> None:
     """No data, no runs, no test sets: as they are published."""
     results = Path(DATASET) / "tiny/results"
