@@ -17,7 +17,8 @@ from oaxe.support.errors import UserError
 from oaxe.support.files import appears_whole
 
 PUBLISHED = Path(__file__).parent / "results"
-LEFT_OUT = {"data", "teacher-text", "judged-text", "runs", "logs", "gold"}
+LEFT_OUT = {"data", "teacher-text", "teacher-text-2", "teacher-text-3", "judged-text", "ngrams"}
+LEFT_OUT |= {"runs", "logs", "gold"}
 
 
 def archive_path(dataset: str) -> Path:

@@ -5,45 +5,25 @@ which line of the recipe (:mod:`reproduction.recipes`) tells how long, how fast 
 row takes one entry here and one in :mod:`reproduction.tables`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
-# "em": of each beam of the teacher, the hypothesis that the CMLM finds likeliest.
-DataKind = Literal["raw", "distilled", "em"]
-Stage = Literal[
-    "teacher", "deep", "lm", "cmlm", "finetune", "whole", "student", "ctc", "dag", "ngrams",
-    "decoding",
-]  # fmt: skip
+from reproduction.best import BEST
+from reproduction.equal_terms import EQUAL
+from reproduction.experiment import (
+    MARGIN,
+    RAW,
+    DataKind,
+    Experiment,
+    fine_tuned,
+    oaxe,
+    on_raw,
+)
 
-RAW = "-raw"  # ends the names of experiments on raw data
-AGAIN = "-again"  # and those of results whose runs were gone, and needed for others to start from
-MARGIN = 0.15  # the paper's truncation
+AGAIN = "-again"  # ends the names of results of runs that were gone, and needed to start from
 MARGINS = (0.0, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 SHARES = {"3": 1 / 30, "10": 1 / 10, "33": 1 / 3, "67": 2 / 3}  # of the updates of XE, by percent
-TEACHERS = ("teacher", "student")  # whose seed 1 serves all seeds and both kinds of data
-
-
-@dataclass(frozen=True)
-class Experiment:
-    label: str
-    stage: Stage
-    data: DataKind = "distilled"
-    # The experiment whose weights it begins with, of the same seed; but see TEACHERS.
-    start: str | None = None
-    system: str = "cmlm"  # as in `model.system`
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the system, as in its section
-    decoding: Mapping[str, Any] = field(default_factory=dict)  # as in the section `decoding`
-    asks_teacher: bool = False  # the system has an option `teacher`
-    share: float = 1.0  # of the updates of its stage
-
-
-def fine_tuned(label: str, loss: Mapping[str, Any], start: str = "cmlm", **more: Any) -> Experiment:
-    return Experiment(label, "finetune", start=start, options={"loss": loss, **more})
-
-
-def oaxe(truncation: float = MARGIN) -> dict[str, Any]:
-    return {"name": "oaxe", "truncation": truncation}
+STEADY = {"optim": {"decay": "inverse-sqrt"}}  # a rate that does not fall to zero
 
 
 def margin_name(margin: float) -> str:
@@ -56,6 +36,10 @@ def margin_name(margin: float) -> str:
 COMPARED = {
     "cmlm": Experiment("CMLM", "cmlm"),
     "xe": fine_tuned("CMLM + XE, as many updates", {"name": "xe"}),
+    # With the inputs that AXE and OaXE have: nothing but masks.
+    "xe-unobserved": fine_tuned(
+        "CMLM + XE, as many updates, unobserved inputs", {"name": "xe"}, inputs="unobserved"
+    ),
     "axe": fine_tuned("CMLM + AXE", {"name": "axe"}),
     "oaxe-untruncated": fine_tuned("CMLM + OaXE loss", oaxe(0.0)),
     "oaxe": fine_tuned("CMLM + OaXE", oaxe()),
@@ -69,6 +53,8 @@ OTHERS = {
     "ngrams": fine_tuned("Bag-of-ngrams loss", {"name": "bag_of_ngrams", "n": 2, "xe": 0.1}),
     "flowseq": Experiment("FlowSeq", "whole", system="flowseq"),
     "imputer": Experiment("Imputer", "whole", system="imputer"),
+    "lanmt": Experiment("LaNMT", "whole", system="lanmt"),
+    "dslp": Experiment("CTC + DSLP", "whole", system="dslp"),
 }
 ODD = {"repeats": "forbid"}  # optimal de-duplication
 
@@ -95,7 +81,7 @@ def decoded(start: str, label: str, **decoding: Any) -> Experiment:
 
     Where a system chooses its decoding on validation, it chooses here, too.
     """
-    one = (COMPARED | LATTICES)[start]
+    one = (COMPARED | OTHERS | LATTICES)[start]
     return replace(
         one, label=f"{one.label}, {label}", stage="decoding", start=start, decoding=decoding
     )
@@ -119,12 +105,9 @@ DECODED = {
 
 
 OTHERS["odd"] = replace(decoded("xe", "", **ODD), label="CMLM + XE + ODD")
+OTHERS["lanmt-refined"] = decoded("lanmt", "refined once", refine_steps=2)
+OTHERS["mask-predict"] = decoded("cmlm", "10 passes of mask-predict", refine_steps=10)
 BOTH = COMPARED | OTHERS | LATTICES | DECODED  # kinds of data
-
-
-def on_raw(one: Experiment) -> Experiment:
-    start = one.start if one.start is None or one.start in TEACHERS else one.start + RAW
-    return replace(one, data="raw", start=start)
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -139,6 +122,11 @@ EXPERIMENTS: dict[str, Experiment] = {
     "at-12-1-greedy": greedy("at-12-1", "Transformer 12-1", "distilled"),
     "lm": Experiment("language model", "lm", "raw", system="language_model"),
     **BOTH,
+    "at-distilled": Experiment("Transformer + distillation", "student", system="transformer"),
+    # References of three teachers.
+    "ddrs": Experiment(
+        "CTC + DDRS", "whole", system="ddrs", references=("distilled-2", "distilled-3")
+    ),
     "em": replace(fine_tuned("EM+ODD", {"name": "xe"}), data="em", decoding=ODD),
     "hint": Experiment("Hint-based loss", "whole", system="hint", asks_teacher=True),
     **{name + RAW: on_raw(one) for name, one in BOTH.items()},
@@ -149,6 +137,15 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "oaxe-annealed": Experiment(
         "OaXE, annealed", "whole", options={"loss": oaxe(), "annealing": True}
+    ),
+    # The same at a rate that stays high enough for what comes last.
+    "axe-annealed-steady": Experiment(
+        "AXE, annealed, steady rate", "whole", changes=STEADY,
+        options={"loss": {"name": "axe"}, "annealing": True},
+    ),
+    "oaxe-annealed-steady": Experiment(
+        "OaXE, annealed, steady rate", "whole", changes=STEADY,
+        options={"loss": oaxe(), "annealing": True},
     ),
     # Truncation would drop every token of random weights, and nothing could be learned.
     "oaxe-scratch": Experiment("OaXE from random weights", "whole", options={"loss": oaxe(0.0)}),
@@ -171,7 +168,15 @@ EXPERIMENTS: dict[str, Experiment] = {
         )
         for percent in SHARES
     },
-}
+    **{
+        f"oaxe-untruncated-{percent}-percent": fine_tuned(
+            f"OaXE after {percent} %, not truncated", oaxe(0.0), f"cmlm-{percent}-percent"
+        )
+        for percent in SHARES
+    },
+    **EQUAL,
+    **BEST,
+}  # fmt: skip
 
 
 def with_ancestors(names: list[str]) -> list[str]:
@@ -180,6 +185,7 @@ def with_ancestors(names: list[str]) -> list[str]:
     for name in names:
         one = EXPERIMENTS[name]
         before = [one.start] if one.start else []
-        before += {"raw": [], "distilled": ["teacher"], "em": ["teacher", "cmlm"]}[one.data]
+        if one.data != "raw":
+            before += ["teacher", *(["cmlm"] if one.data == "em" else [])]
         found += [*with_ancestors(before), name]
     return list(dict.fromkeys(found))

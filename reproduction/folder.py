@@ -4,7 +4,8 @@ OUT/DATASET/PRESET/
   data/raw, distilled, em       prepared folders; data/text: the first lines of a larger text
   teacher-text/                 the teacher's translations of the training source; may be copied in
   ngrams/                       a language model of the raw training targets, for beam search
-  judged-text/                  the same, of which the CMLM has chosen
+  teacher-text-2, -3/           those of teachers of other seeds
+  judged-text/                  the teacher's beams, of which the CMLM has chosen
   runs/EXPERIMENT-seed-N/       run folders; once a result is there, only the model is kept
   results/EXPERIMENT-seed-N/    result.json, and the outputs. An experiment that has a result is
                                 done, even where its run is gone
@@ -49,7 +50,7 @@ class Folder:
 
     def text(self, kind: str) -> Path:
         """What distilled data are made of."""
-        return self.root / {"distilled": "teacher-text", "em": "judged-text"}[kind]
+        return self.root / ("judged-text" if kind == "em" else f"teacher-text{teacher_of(kind)[1]}")
 
     @property
     def ngrams(self) -> Path:
@@ -128,11 +129,24 @@ class Folder:
         ]
 
 
+def teacher_of(kind: str) -> tuple[int, str]:
+    """The seed of the teacher that has distilled these data, and how names of its text end.
+
+    Example:
+        >>> teacher_of("distilled"), teacher_of("em"), teacher_of("distilled-2")
+        ((1, ''), (1, ''), (2, '-2'))
+    """
+    number = kind.rpartition("-")[2]
+    return (int(number), f"-{number}") if number.isdigit() else (1, "")
+
+
 def comparable(settings: Settings) -> dict[str, Any]:
     flat = flatten(settings_mapping(settings))
     for name in ("train.init_from", "hint.teacher"):
         if run := flat.get(name):
             flat[name] = Path(run).name  # which run, not where
+    if others := flat.get("data.references"):
+        flat["data.references"] = [Path(other).name for other in others]
     return {key: value for key, value in flat.items() if key not in NOT_COMPARED}
 
 

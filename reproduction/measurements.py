@@ -1,5 +1,6 @@
 """What is measured of several experiments together: fluency, and the speed of decoding."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from oaxe.text.lines import read_lines
 from oaxe.training.run import load_translator
 from reproduction.experiments import EXPERIMENTS
 from reproduction.folder import Folder, read_json, write_json
+from reproduction.results import LATENCIES
 from reproduction.steps import BEAM, Study
 from reproduction.tables import GOLD, TABLES, TIMED
 
@@ -88,36 +90,39 @@ def time_decoding(study: Study, seeds: int, console: Console) -> None:
     write_json(path, {"environment": environment(), "seeds": chosen, "systems": systems})
 
 
-def latency_path(folder: Folder) -> Path:
-    return folder.results / f"latency-{usable_device(None)}.json"
+def measure_latency(study: Study, names: Sequence[str], console: Console) -> None:
+    """Latency and throughput of systems whose runs are here, decoded as in their results, seed 1.
 
-
-def time_systems(study: Study, console: Console) -> None:
-    """Latency and throughput of all systems of the table, decoded as in their results.
-
-    They take turns, those whose runs are here, with seed 1. Remove the file to repeat it.
+    Those that are measured together take turns; on a GPU as CUDA graphs.
     """
-    folder, path = study.folder, latency_path(study.folder)
-    names = [
+    folder, path = study.folder, study.folder.results / LATENCIES
+    known = read_json(path)
+    kept = known.get("systems", {}) if known.get("device") == usable_device(None) else {}
+    missing = [
         name
-        for name in TABLES["latency"].experiments
-        if folder.has_run(*study.trained(name, 1)) and folder.result(name, 1).exists()
+        for name in names
+        if f"{name}-seed-1" not in kept
+        and folder.has_run(*study.trained(name, 1))
+        and folder.result(name, 1).exists()
     ]
-    if path.exists() or not names:
+    if not missing or (known and not kept):  # of another kind of device: those stay
         return
-    console.print(f"latency of {len(names)} systems, which take turns", highlight=False)
+    console.print(f"decoding speed of {len(missing)} systems, in turns", highlight=False)
+    on_gpu = usable_device(None) == "cuda"
     translators = {}
-    for name in names:
-        tested = read_json(folder.result(name, 1))["tests"]["test"]["model"]
-        options = tested["decoding"]
+    for name in missing:
+        options = read_json(folder.result(name, 1))["tests"]["test"]["model"]["decoding"]
         if options.get("lm"):
-            options["lm"] = str(folder.ngrams)
-        translators[name] = load_model(str(study.trained_run(name, 1)), None, options)
+            options["lm"] = str(folder.ngrams)  # where it is now
+        model = load_model(str(study.trained_run(name, 1)), None, options)
+        model.cuda_graphs = on_gpu
+        translators[f"{name}-seed-1"] = model
     sources = read_references(multiref=folder.gold / "test.jsonl").sources or []
     found = measure_speed(
         translators,
         sources,
         batch_tokens=study.recipe.batch_tokens,
-        bf16=study.recipe.bf16 and usable_device(None) == "cuda",
+        bf16=study.recipe.bf16 and on_gpu,
     )
-    write_json(path, {"environment": environment(), "systems": found})
+    here = {"device": usable_device(None), "environment": environment()}
+    write_json(path, {**here, "systems": kept | found})

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from functools import partial
 
 from oaxe.support.jobs import Job
-from reproduction.experiments import EXPERIMENTS, DataKind
+from reproduction.experiment import DataKind
+from reproduction.experiments import EXPERIMENTS
+from reproduction.folder import teacher_of
 from reproduction.steps import (
     JUDGE,
     Study,
@@ -31,6 +33,8 @@ class Plan:
         self.jobs: dict[str, Job] = {}
 
     def result(self, name: str, seed: int) -> Needs:
+        if name == "student" and self.study.start_from_teacher:
+            return NOTHING  # the teacher is of that size
         done = self.folder.result(name, seed).exists()
         return NOTHING if done else self.train(name, seed)
 
@@ -39,6 +43,8 @@ class Plan:
 
     def train(self, name: str, seed: int) -> Needs:
         needs = self.data(EXPERIMENTS[name].data)
+        for kind in EXPERIMENTS[name].references:
+            needs |= self.data(kind)
         if start := self.study.start(name, seed):
             needs |= self.run(*start)
         if "lm_weight" in EXPERIMENTS[name].decoding:
@@ -65,7 +71,7 @@ class Plan:
     def text(self, kind: DataKind) -> Needs:
         if self.folder.has_text(kind):
             return NOTHING
-        needs = self.run("teacher", 1)
+        needs = self.run("teacher", teacher_of(kind)[0])
         if kind == "em":
             needs |= self.run(JUDGE, 1)
         work = partial(write_text, self.study, kind)

@@ -5,7 +5,7 @@ small   one GPU, for the data sets that fit there: Transformer-base; small model
 paper   the paper's own settings (section 4.1), for its own data
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from oaxe.support.errors import UserError
 from oaxe.systems import section
 from oaxe.text.datasets.catalogue import find
 from oaxe.training.settings import Settings, build_settings
-from reproduction.experiments import Experiment
+from reproduction.experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -72,43 +72,50 @@ class Recipe:
             "ctc": self.ctc,
             "dag": self.dag,
             "ngrams": self.ngrams,
+            # On equal terms: all have the updates of CTC with glancing, fine-tuned ones in all.
+            "equal": self.ctc,
+            "equal-finetune": replace(self.ngrams, steps=self.ctc.steps),
         }
         found = stages[one.stage]
         if one.data == "raw":
             found = self.raw.get(one.stage, found)
         steps = max(round(found.steps * one.share), 1) if found.steps else 0
-        return replace(found, steps=steps)
+        return replace(found, steps=steps, lr=found.lr * one.rate)
 
     def settings(
-        self, one: Experiment, *, run: str, data: str, seed: int, init_from: str | None
+        self,
+        one: Experiment,
+        *,
+        run: str,
+        data: str,
+        seed: int,
+        init_from: str | None,
+        references: Sequence[str] = (),
     ) -> Settings:
         stage = self.stage(one)
         sizes = {"teacher": self.teacher, "deep": self.deep}
-        return training_settings(
-            one.system,
-            one.options,
-            run=run,
-            decoding=one.decoding,
-            data={
+        sections: dict[str, dict[str, Any]] = {
+            "data": {
                 "folder": data,
-                "update_tokens": self.update_tokens,
+                "references": references,
+                "update_tokens": round(self.update_tokens * one.tokens),
                 "batch_tokens": stage.batch_tokens or self.batch_tokens,
             },
-            model={
+            "model": {
                 "size": sizes.get(one.stage, self.size),
                 "dropout": self.dropout,
                 "max_length": self.max_length,
                 # Twelve layers with norms after each did not learn at these rates.
                 "norm": "pre" if one.stage == "deep" else "post",
             },
-            optim={name: getattr(stage, name) for name in ("lr", "warmup", "decay", "clip")},
-            validation={
+            "optim": {name: getattr(stage, name) for name in ("lr", "warmup", "decay", "clip")},
+            "validation": {
                 "every": stage.every,
                 "patience": stage.patience,
                 "keep": stage.average,
                 "average": stage.average,
             },
-            train={
+            "train": {
                 "steps": stage.steps,
                 "epochs": stage.epochs,
                 "ema": stage.ema,
@@ -117,6 +124,11 @@ class Recipe:
                 "seed": seed,
                 "log_every": min(50, max(stage.steps // 4, 1)) if stage.steps else 50,
             },
+        }
+        for name, values in one.changes.items():
+            sections[name] |= values
+        return training_settings(
+            one.system, one.options, run=run, decoding=one.decoding, **sections
         )
 
 

@@ -7,7 +7,7 @@ results/speed-DEVICE.json               decoding on a GPU (cuda) or CPU
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from oaxe.evaluation.references import References, read_references
 from oaxe.evaluation.significance import paired_test
 from oaxe.support.checksums import checksum
 from oaxe.text.lines import read_lines
-from reproduction.experiments import AGAIN, EXPERIMENTS, TEACHERS
+from reproduction.experiment import TEACHERS
+from reproduction.experiments import AGAIN, EXPERIMENTS
 from reproduction.folder import Folder, Result, read_json, write_json
-from reproduction.tables import GOLD, Table
+from reproduction.tables import GOLD, Column, Row, Table
 
 TRIALS = 10_000  # of approximate randomisation
+LATENCIES = "latency.json"
 OUT_OF_DOMAIN = {"ott2018", "newstest2014"}
 
 # Each is a function of a result and the name of a test set.
@@ -29,13 +31,27 @@ MEASURES: dict[str, Callable[[Result, str], float | None]] = {
     "bleu": lambda result, test: result["tests"][test]["bleu"]["score"],
     "bleu_without": lambda result, test: result["tests"][test]["deduplication"]["bleu_without"],
     "brevity": lambda result, test: result["tests"][test]["bleu"]["brevity_penalty"],
+    "unpenalised": lambda result, test: without_penalty(result["tests"][test]["bleu"]),
     "chrf": lambda result, test: result["tests"][test]["chrf"]["score"],
     "single_bleu": lambda result, test: result["tests"][test]["single_reference_bleu"]["scores"][0],
     "valid_bleu": lambda result, test: result["training"]["bleu"],
     "repetition": lambda result, test: result["tests"][test]["repetition"],
+    "repetition_of_subwords": lambda result, test: result["tests"][test].get(
+        "repetition_of_subwords"  # which references have none of
+    ),
     "ncm": lambda result, test: result["tests"][test]["ncm"],
     "perplexity": lambda result, test: result["fluency"].get("perplexity"),
+    "tokens": lambda result, test: result["cost"]["tokens"],
+    "seconds": lambda result, test: result["cost"]["seconds"],
+    "latency": lambda result, test: result["speed"].get("latency_ms", {}).get("median"),
+    "throughput": lambda result, test: result["speed"].get("sentences_per_second"),
+    "lines": lambda result, test: result.get("lines"),
 }
+
+
+def without_penalty(bleu: Mapping[str, Any]) -> float:
+    """BLEU as it would be if short outputs had no penalty."""
+    return float(bleu["score"] / bleu["brevity_penalty"]) if bleu["brevity_penalty"] else 0.0
 
 
 class Results:
@@ -44,17 +60,53 @@ class Results:
     def __init__(self, folder: Folder, seeds: int) -> None:
         self.folder, self.seeds = folder, range(1, seeds + 1)
         fluency = read_json(folder.results / "fluency.json").get("systems", {})
+        speeds = read_json(folder.results / LATENCIES).get("systems", {})
         self._results: dict[tuple[str, int], Result] = {}
         for name in (*EXPERIMENTS, *(one + AGAIN for one in TEACHERS)):
             for seed in self.seeds:
                 if result := read_json(folder.result(name, seed)):
                     result["fluency"] = fluency.get(f"{name}-seed-{seed}", {})
+                    result["speed"] = speeds.get(f"{name}-seed-{seed}", {})
                     self._results[name, seed] = result
+        for (name, seed), result in self._results.items():
+            result["cost"] = {key: self._cost(name, seed, key) for key in ("tokens", "seconds")}
         self._gold_fluency = fluency.get(GOLD, {})
 
     def of(self, name: str) -> dict[int, Result]:
         """The results of an experiment, by seed."""
         return {seed: r for (known, seed), r in self._results.items() if known == name}
+
+    def chosen(self, row: Row, *, of_all: bool = False) -> str | None:
+        """The trial that is best on validation, with seed 1, of those that are done.
+
+        None if there are none, or if it is to be one ``of_all`` and some are missing.
+        """
+        found = {name: self.values(name, "valid_bleu", "test").get(1) for name in row.experiments}
+        done = {name: bleu for name, bleu in found.items() if bleu is not None}
+        if of_all and len(done) < len(found):
+            return None
+        return max(done, key=lambda name: done[name], default=None)
+
+    def experiment(self, row: Row, column: Column) -> str | None:
+        """What a cell shows."""
+        return self.chosen(row) if row.chooses else row.experiment(column)
+
+    def _cost(self, name: str, seed: int, key: str) -> float | None:
+        """Millions of target tokens, or seconds, of a training and of those that it starts from.
+
+        The Transformer that it may start from is not counted.
+        """
+        result = self._results.get((name, seed))
+        one = EXPERIMENTS[name.removesuffix(AGAIN)]
+        if result is None:
+            return None
+        own = result["training"]["seconds"]
+        if key == "tokens":
+            own = result["training"]["step"] * result["settings"]["data"]["update_tokens"] / 1e6
+        if one.start is None or one.start in TEACHERS:
+            return float(own)
+        before = self._cost(one.start, seed, key)
+        return before if before is None or one.stage == "decoding" else before + own
 
     def tests(self) -> dict[str, int]:
         """The test sets, the data set's own first, and the most references of a sentence."""

@@ -1,5 +1,6 @@
 """What the processes do: prepare, distill, train and test. Each leaves all of it or nothing."""
 
+import inspect
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
+from oaxe.criteria import CRITERIA
 from oaxe.decoding.translator import Option
 from oaxe.distillation.distill import distill
 from oaxe.evaluation.evaluate import Options, evaluate
@@ -18,6 +20,7 @@ from oaxe.evaluation.references import References, read_references
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
 from oaxe.support.jobs import StoppedError
+from oaxe.systems import find as find_system
 from oaxe.text.corpus import Corpus, load_subwords
 from oaxe.text.datasets.catalogue import find
 from oaxe.text.datasets.dataset import Dataset, dataset
@@ -31,8 +34,9 @@ from oaxe.training.run import load_translator, train
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED
 from oaxe.training.validation import Validation, choose_decoding, metric_of
-from reproduction.experiments import AGAIN, EXPERIMENTS, TEACHERS, DataKind
-from reproduction.folder import RESULT, Folder, metrics, read_json, validations
+from reproduction.experiment import TEACHERS, DataKind, Experiment
+from reproduction.experiments import AGAIN, EXPERIMENTS
+from reproduction.folder import RESULT, Folder, metrics, read_json, teacher_of, validations
 from reproduction.recipes import Recipe
 
 BEAM = 5
@@ -50,10 +54,15 @@ class Study:
     recipe: Recipe
     sets: Path  # the folder of data sets
 
+    @property
+    def start_from_teacher(self) -> bool:
+        """Students are as large as the teacher: no other Transformer is needed to start from."""
+        return self.recipe.size == self.recipe.teacher
+
     def start(self, name: str, seed: int) -> tuple[str, int] | None:
         """The experiment and seed whose weights this one begins with."""
         start = EXPERIMENTS[name].start
-        if start == "student" and self.recipe.size == self.recipe.teacher:
+        if start == "student" and self.start_from_teacher:
             start = "teacher"
         return None if start is None else (start, 1 if start in TEACHERS else seed)
 
@@ -62,7 +71,11 @@ class Study:
         if one.stage == "decoding":
             assert start is not None
             trained = self.settings(*start)
-            return replace(trained, decoding=replace(trained.decoding, **one.decoding))
+            return replace(
+                trained,
+                decoding=replace(trained.decoding, **one.decoding),
+                validation=replace(trained.validation, **one.changes.get("validation", {})),
+            )
         if one.asks_teacher:
             teacher = str(self.folder.run("teacher", 1))
             one = replace(one, options={**one.options, "teacher": teacher})
@@ -70,6 +83,7 @@ class Study:
             one,
             run=str(self.folder.run(name, seed)),
             data=str(self.folder.data(one.data)),
+            references=[str(self.folder.data(kind)) for kind in one.references],
             seed=seed,
             init_from=None if start is None else str(self.folder.run(*start)),
         )
@@ -156,7 +170,7 @@ def write_text(study: Study, kind: DataKind, console: Console) -> None:
     source = Path(read_manifest(folder.data("raw")).splits["train"].files[0])
     finished = distill(
         folder.text(kind),
-        teacher=str(folder.run("teacher", 1)),
+        teacher=str(folder.run("teacher", teacher_of(kind)[0])),
         source=source,
         beam=JUDGED if kind == "em" else BEAM,
         judge=str(folder.run(JUDGE, 1)) if kind == "em" else None,
@@ -220,6 +234,7 @@ def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Conso
             label=one.label,
             trained_on=one.data,
             recipe=asdict(study.recipe),
+            lines=lines_of_code(one),
             training={
                 **trained,
                 "started_from": start and read_json(folder.run(*start) / RESULT),
@@ -231,6 +246,14 @@ def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Conso
         )
     for states in (CHECKPOINTS, BEST):  # ten times the model, and there are dozens of experiments
         shutil.rmtree(run / states, ignore_errors=True)
+
+
+def lines_of_code(one: Experiment) -> int:
+    """Of the file of the system, and of that of the loss, if it has one."""
+    loss = one.options.get("loss")
+    sources = [find_system(one.system).__file__]
+    sources += [inspect.getfile(CRITERIA[loss["name"]])] if loss else []
+    return sum(len(Path(str(path)).read_text().splitlines()) for path in sources)
 
 
 def median_speed(run: Path) -> float | None:
@@ -249,8 +272,10 @@ def chosen_decoding(study: Study, name: str, seed: int) -> tuple[dict[str, Optio
     corpus = Corpus.open(study.folder.data("raw"), "valid")
     metric, score = metric_of(translator)
     ranks = Ranks(0, 1, translator.system.device)
-    validation = Validation(corpus, study.settings(name, seed), ranks, score, metric)
-    chooses = translator.system.chooses_decoding
+    settings = study.settings(name, seed)
+    validation = Validation(corpus, settings, ranks, score, metric)
+    wanted = settings.validation.choose_decoding
+    chooses = translator.system.chooses_decoding if wanted is None else wanted
     tried = choose_decoding(translator, validation) if chooses else []
     bleu = tried[0]["bleu"] if tried else validation.score()
     return dict(translator.decoding), {"bleu": bleu, "decodings": tried}

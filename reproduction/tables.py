@@ -6,6 +6,9 @@ Nothing that takes time is imported: `python -m reproduction --help` lists them.
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from reproduction.best import BEST
+from reproduction.equal_terms import SYSTEMS, trials
+from reproduction.experiment import RAW
 from reproduction.experiments import (
     AGAIN,
     COMPARED,
@@ -13,13 +16,13 @@ from reproduction.experiments import (
     EXPERIMENTS,
     LATTICES,
     MARGINS,
-    RAW,
     SHARES,
     margin_name,
 )
 
 GOLD = "gold"  # in place of an experiment: the references themselves
 BEYOND = "Beyond the paper"
+BEST_ROW = "the best"  # in place of a row's name: the one with the highest BLEU
 
 
 class Row(NamedTuple):
@@ -29,11 +32,13 @@ class Row(NamedTuple):
     experiments: tuple[str, ...] = ()  # one for all columns, or one for each that asks for it
     baseline: str = ""  # the experiment that it is compared with
     x: float | None = None  # its position on the horizontal axis of the chart
+    name: str = ""  # unless it is that of its first experiment
+    chooses: bool = False  # its experiments are trials, of which validation chooses one
 
     @property
     def key(self) -> str:
         """Its name among the paper's numbers."""
-        return self.experiments[0] if self.experiments else self.label
+        return self.name or (self.experiments[0] if self.experiments else self.label)
 
     def experiment(self, column: "Column") -> str | None:
         if len(self.experiments) == 1:
@@ -45,8 +50,10 @@ class Column(NamedTuple):
     label: str
     measure: str  # of reproduction.results.MEASURES
     number: int = 0  # which of a row's experiments
-    kind: Literal["value", "difference", "p"] = "value"  # the latter two: against the baseline
+    # The others are against the baseline: of the means, or over those seeds that both have.
+    kind: Literal["value", "difference", "gain", "p"] = "value"
     is_minor: bool = False  # the paper's is shown only where its data set is ours
+    against: str = ""  # the key of a row, or BEST_ROW, in place of the baseline
 
 
 @dataclass(frozen=True)
@@ -63,12 +70,14 @@ class Table:
     test_sets: Literal["test", "every", "single", "several", "valid"] = "test"
     axis: str = ""  # what x is, where there is a chart
     dataset: str = "multi30k-en-de"  # if none is named
+    most_seeds: int = 1_000  # that are trained for it
 
     @property
     def experiments(self) -> list[str]:
         """What must be trained, the language model too where fluency is asked for."""
         named = [name for row in self.rows for name in row.experiments if name != GOLD]
         found = [name for name in named if not name.endswith(AGAIN)]
+        found += [row.baseline for row in self.rows if row.baseline]
         lm = ["lm"] if any(column.measure == "perplexity" for column in self.columns) else []
         return list(dict.fromkeys([*found, *lm]))
 
@@ -89,14 +98,60 @@ def raw_and_distilled(*names: str, baseline: str = "") -> tuple[Row, ...]:
     return (Row("Raw data"), *raw, Row("Distillation"), *rows(*names, baseline=baseline))
 
 
+def compared_with(xe: str, axe: str) -> tuple[Column, ...]:
+    """BLEU and what belongs to it; p against CMLM, as in the paper, and against these two."""
+    return (
+        Column("BLEU", "bleu"),
+        Column("p", "bleu", kind="p", is_minor=True),
+        Column("p against XE", "bleu", kind="p", is_minor=True, against=xe),
+        Column("p against AXE", "bleu", kind="p", is_minor=True, against=axe),
+        Column("brevity penalty", "brevity", is_minor=True),
+        Column("BLEU without penalty", "unpenalised", is_minor=True),
+        Column("repeats kept", "bleu_without", is_minor=True),
+    )
+
+
+def chosen(*names: str, raw: bool = False) -> tuple[Row, ...]:
+    """Rows of systems on equal terms, each the best of its trials."""
+    return tuple(
+        Row(SYSTEMS[name].one.label, trials(name, raw), name=f"equal-{name}", chooses=True)
+        for name in names
+    )
+
+
+def on_equal_terms(about: str, raw: bool) -> Table:
+    names = [name for name, system in SYSTEMS.items() if system.has_raw or not raw]
+    at = () if raw else rows("at-distilled")
+    return Table(about, BEYOND, (*rows("teacher", "student"), *at, *chosen(*names, raw=raw)), EQUAL)
+
+
+def gain(label: str, name: str, better: str, baseline: str) -> Row:
+    return Row(label, (better,), baseline, name=name)
+
+
 VALID = Column("BLEU", "valid_bleu")
-BLEU = (
-    Column("BLEU", "bleu"),
-    Column("p", "bleu", kind="p", is_minor=True),
-    Column("brevity penalty", "brevity", is_minor=True),
-    Column("repeats kept", "bleu_without", is_minor=True),
-)
 OAXE = ("cmlm", "oaxe-untruncated", "oaxe")
+IN_RAW = (
+    "ngrams", "flowseq", "crf", "imputer", "glat", "ctc", "xe", "xe-unobserved", "odd", "axe",
+    "oaxe",
+)  # fmt: skip
+MORE = ("lanmt", "lanmt-refined", "dslp")  # not in the paper's tables
+EQUAL = (
+    Column("BLEU", "bleu"),
+    Column("p against OaXE", "bleu", kind="p", against="equal-oaxe"),
+    Column("p against the best", "bleu", kind="p", against=BEST_ROW),
+    Column("brevity penalty", "brevity"),
+    Column("BLEU without penalty", "unpenalised"),
+    Column("chrF", "chrf"),
+    Column("repeated words, %", "repetition"),
+    Column("repeated subwords, %", "repetition_of_subwords"),
+    Column("NCM", "ncm"),
+    Column("million target tokens", "tokens"),
+    Column("seconds of training", "seconds"),
+    Column("one sentence, ms", "latency"),
+    Column("sentences a second", "throughput"),
+    Column("own lines of code", "lines"),
+)
 
 TABLES: dict[str, Table] = {
     "main": Table(
@@ -104,12 +159,14 @@ TABLES: dict[str, Table] = {
         "Table 3",
         (
             *rows("teacher"),
-            Row("Transformer + distillation"),
+            *rows("at-distilled"),
             *rows("ngrams", "hint", "flowseq", "crf", "em", "imputer", baseline="cmlm"),
             *rows("cmlm"),
-            *rows("glat", "ctc", "xe", "odd", "axe", "oaxe", baseline="cmlm"),
+            *rows("glat", "ctc", "xe", "xe-unobserved", "odd", "axe", "oaxe", baseline="cmlm"),
+            Row(BEYOND),
+            *rows("mask-predict", *MORE, "ddrs", baseline="cmlm"),
         ),
-        BLEU,
+        compared_with("xe", "axe"),
         test_sets="single",
     ),
     "raw": Table(
@@ -117,18 +174,11 @@ TABLES: dict[str, Table] = {
         "Table 4",
         (
             *rows("cmlm-raw"),
-            *rows(
-                *(
-                    name + RAW
-                    for name in (
-                        *("ngrams", "flowseq", "crf", "imputer", "glat", "ctc", "xe", "odd"),
-                        *("axe", "oaxe"),
-                    )
-                ),
-                baseline="cmlm-raw",
-            ),
+            *rows(*(name + RAW for name in IN_RAW), baseline="cmlm-raw"),
+            Row(BEYOND),
+            *rows(*(name + RAW for name in ("mask-predict", *MORE)), baseline="cmlm-raw"),
         ),
-        BLEU,
+        compared_with("xe-raw", "axe-raw"),
         test_sets="single",
     ),
     "init": ablation(
@@ -138,6 +188,8 @@ TABLES: dict[str, Table] = {
             Row("XE", ("xe-whole", "xe")),
             Row("AXE", ("axe-annealed", "axe")),
             Row("OaXE", ("oaxe-annealed", "oaxe", "oaxe-scratch")),
+            Row("AXE, annealed at a steady rate", ("axe-annealed-steady", "axe")),
+            Row("OaXE, annealed at a steady rate", ("oaxe-annealed-steady", "oaxe")),
         ),
         Column("XE annealing", "valid_bleu"),
         Column("XE pre-training", "valid_bleu", 1),
@@ -155,13 +207,18 @@ TABLES: dict[str, Table] = {
         "Figure 6",
         (
             *(
-                Row(f"{p} %", (f"cmlm-{p}-percent", f"oaxe-{p}-percent"), x=100 * share)
+                Row(
+                    f"{p} %",
+                    (f"cmlm-{p}-percent", f"oaxe-{p}-percent", f"oaxe-untruncated-{p}-percent"),
+                    x=100 * share,
+                )
                 for p, share in SHARES.items()
             ),
-            Row("100 %", ("cmlm", "oaxe"), x=100.0),
+            Row("100 %", ("cmlm", "oaxe", "oaxe-untruncated"), x=100.0),
         ),
         Column("XE alone", "valid_bleu"),
         Column("then OaXE", "valid_bleu", 1),
+        Column("then OaXE, not truncated", "valid_bleu", 2),
         axis="updates of XE, % of those of CMLM",
     ),
     "masking": ablation(
@@ -194,10 +251,13 @@ TABLES: dict[str, Table] = {
         test_sets="every",
     ),
     "repetition": Table(
-        "Repeated tokens.",
+        "Repeated tokens: words between spaces, and subwords as the model predicts them.",
         "Table 7",
         (Row("Gold test set", (GOLD,)), *raw_and_distilled(*OAXE), *rows("axe")),
-        (Column("repeated, %", "repetition"),),
+        (
+            Column("repeated, %", "repetition"),
+            Column("subwords, %", "repetition_of_subwords", is_minor=True),
+        ),
     ),
     "ncm": Table(
         "Normalised corpus-level multimodality: the uncertainty of the models.",
@@ -221,7 +281,12 @@ TABLES: dict[str, Table] = {
         "Japanese-English, whose word orders differ: teacher, CMLM and OaXE.",
         "Table 6",
         (*rows("teacher", "cmlm"), *rows("oaxe", baseline="cmlm")),
-        BLEU,
+        (
+            Column("BLEU", "bleu"),
+            Column("p", "bleu", kind="p", is_minor=True),
+            Column("brevity penalty", "brevity", is_minor=True),
+            Column("repeats kept", "bleu_without", is_minor=True),
+        ),
         dataset="tatoeba-ja-en",
     ),
     "lattice": Table(
@@ -245,6 +310,63 @@ TABLES: dict[str, Table] = {
             Column("repeated, %", "repetition"),
         ),
     ),
+    "claims": Table(
+        "What OaXE gains over others, and what it loses to its teacher.",
+        "Tables 3, 4 and 7",
+        (
+            Row("Distillation"),
+            gain("OaXE over CMLM", "over-cmlm", "oaxe", "cmlm"),
+            gain("OaXE over XE trained as long", "over-xe", "oaxe", "xe"),
+            gain("OaXE over AXE", "over-axe", "oaxe", "axe"),
+            gain("OaXE over the teacher", "over-teacher", "oaxe", "teacher"),
+            gain("OaXE over Transformer + distillation", "over-at", "oaxe", "at-distilled"),
+            Row("Raw data"),
+            gain("OaXE over CMLM", "over-cmlm-raw", "oaxe-raw", "cmlm-raw"),
+            gain("OaXE over XE trained as long", "over-xe-raw", "oaxe-raw", "xe-raw"),
+            gain("OaXE over AXE", "over-axe-raw", "oaxe-raw", "axe-raw"),
+            gain("OaXE over the teacher", "over-teacher-raw", "oaxe-raw", "teacher"),
+        ),
+        (
+            Column("BLEU", "bleu", kind="gain"),
+            Column("p", "bleu", kind="p", is_minor=True),
+            Column("without brevity penalty", "unpenalised", kind="gain", is_minor=True),
+            Column("repeats kept", "bleu_without", kind="gain", is_minor=True),
+            Column("repeated words, %", "repetition", kind="gain"),
+        ),
+    ),
+    "equal": on_equal_terms(
+        "All systems on equal terms, trained on distilled data: docs/protocol.md.", raw=False
+    ),
+    "equal-raw": on_equal_terms("The same on raw data.", raw=True),
+    "trials": Table(
+        "What was tried for each system on equal terms, and what validation says of it.",
+        BEYOND,
+        (
+            Row("Raw data"),
+            *rows(*(t for name, s in SYSTEMS.items() if s.has_raw for t in trials(name, True))),
+            Row("Distillation"),
+            *rows(*(trial for name in SYSTEMS for trial in trials(name))),
+        ),
+        (VALID,),
+        test_sets="valid",
+        most_seeds=1,
+    ),
+    "best": Table(
+        "OaXE at its best: one change after the other, on distilled data.",
+        BEYOND,
+        (*rows("teacher", "oaxe"), *rows(*BEST, baseline="oaxe")),
+        (
+            Column("valid BLEU", "valid_bleu"),
+            Column("BLEU", "bleu"),
+            Column("p against OaXE", "bleu", kind="p"),
+            Column("brevity penalty", "brevity"),
+            Column("BLEU without penalty", "unpenalised"),
+            Column("repeated, %", "repetition"),
+            Column("million target tokens", "tokens"),
+        ),
+        dataset="europarl-en-de",
+        most_seeds=1,
+    ),
     "speed": Table(
         "Training against XE; decoding against the teacher with a beam and a 12-1 Transformer.",
         "Section 2.2",
@@ -259,8 +381,19 @@ TABLES: dict[str, Table] = {
             *(name for name in (*LATTICES, *DECODED) if name.startswith("ctc")),
             *(name for name in (*LATTICES, *DECODED) if name.startswith("dag")),
         ),
+        (
+            Column("BLEU", "bleu"),
+            Column("chrF", "chrf"),
+            Column("one sentence, ms", "latency"),
+            Column("sentences a second", "throughput"),
+        ),
         form="latency",
+        most_seeds=1,
     ),
 }
 # Decoding is timed with trained models, not with stored outputs: their run folders are needed.
 TIMED = ("teacher", "at-12-1", "oaxe")
+# Systems whose speed is shown beside their quality: those whose run folders are there.
+TIMED_TOO = ("equal", "equal-raw", "latency")
+# Trained for their own sake, at a price of their own.
+NOT_IN_ALL = {"latency", "equal", "equal-raw", "trials", "best"}

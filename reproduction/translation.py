@@ -20,20 +20,19 @@ from reproduction.layouts.lengths import lengths
 from reproduction.layouts.scores import scores
 from reproduction.layouts.speed import speed
 from reproduction.measurements import (
-    latency_path,
     measure_fluency,
+    measure_latency,
     missing_fluency,
     speed_path,
     time_decoding,
-    time_systems,
 )
 from reproduction.plan import Plan
 from reproduction.recipes import recipe_of
 from reproduction.report import Report
-from reproduction.results import Results, shown_sets
+from reproduction.results import LATENCIES, Results, shown_sets
 from reproduction.runner import publish, refuse_other_settings, run_all
 from reproduction.steps import Study, training_set
-from reproduction.tables import BEYOND, TABLES, TIMED
+from reproduction.tables import BEYOND, TABLES, TIMED, TIMED_TOO, Row, Table
 
 LAYOUTS = {"scores": scores, "lengths": lengths, "speed": speed, "latency": latency, "cases": cases}
 DIVERGENT = {"ja", "zh"}  # from English
@@ -53,6 +52,7 @@ def run(
     jobs: int,
     console: Console,
     train: bool = True,
+    rows: Sequence[str] = (),
 ) -> None:
     """Train and test what the tables need and is not there yet, then write them.
 
@@ -61,6 +61,7 @@ def run(
         folder: the folder of data sets.
         jobs: processes a GPU, or on the CPU.
         train: False to write the tables of what is there, or else of what is published.
+        rows: train these rows or experiments alone; the tables show all that is there.
     """
     if unknown := sorted({*wanted} - {*TABLES}):
         raise UserError(f"there is no table {', '.join(unknown)}; there are {', '.join(TABLES)}")
@@ -70,7 +71,12 @@ def run(
         for dataset in studies:
             unpack(out, dataset, preset, console)
     tables = {d: [name for name in wanted if d in wanted[name]] for d in studies}
-    plans = [plan(study, tables[d], seeds, jobs) for d, study in studies.items()]
+    known = {key for name in wanted for row in TABLES[name].rows for key in keys_of(row)}
+    if unknown := sorted({*rows} - known):
+        raise UserError(
+            f"there is no row {', '.join(unknown)}; there are {', '.join(sorted(known))}"
+        )
+    plans = [plan(study, tables[d], seeds, jobs, rows) for d, study in studies.items()]
     for made in plans:
         if train and made.jobs and not made.folder.is_prepared("raw"):
             training_set(made.study, console)  # what is wrong with it should be known at once
@@ -81,8 +87,9 @@ def run(
                 measure_fluency(study, seeds, console)
             if "speed" in tables[dataset]:
                 time_decoding(study, seeds, console)
-            if "latency" in tables[dataset] and train:
-                time_systems(study, console)
+            if train:
+                timed = [TABLES[n].experiments for n in tables[dataset] if n in TIMED_TOO]
+                measure_latency(study, list(chain.from_iterable(timed)), console)
         for name, of_table in wanted.items():
             results = [Results(studies[dataset].folder, seeds) for dataset in of_table]
             publish(name, report_of(name, results), out, console)
@@ -91,8 +98,10 @@ def run(
     run_all(todo, write, out=out, preset=preset, per_device=jobs, train=train, console=console)
 
 
-def plan(study: Study, names: Sequence[str], seeds: int, jobs: int) -> Plan:
-    """What the tables need of this data set, each thing once."""
+def plan(
+    study: Study, names: Sequence[str], seeds: int, jobs: int, rows: Sequence[str] = ()
+) -> Plan:
+    """What the tables, or some of their rows, need of this data set, each thing once."""
     made, folder = Plan(study, jobs), study.folder
     experiments = list(dict.fromkeys(chain.from_iterable(TABLES[n].experiments for n in names)))
     every = range(1, seeds + 1)
@@ -104,19 +113,47 @@ def plan(study: Study, names: Sequence[str], seeds: int, jobs: int) -> Plan:
         },
         folder.root,
     )
+    known = Results(folder, 1)
     for seed in every:
-        for name in experiments:
+        needed = [of_seed(TABLES[name], seed, known, rows) for name in names]
+        for name in dict.fromkeys(chain.from_iterable(needed)):
             if name != "lm":
                 made.result(name, seed)
+    if rows:
+        return made
     if "fluency" in names and missing_fluency(folder, seeds):
         made.run("lm", 1)
     if "speed" in names and not speed_path(folder).exists():
         for name in TIMED:
             made.run(name, 1)
-    if "latency" in names and not latency_path(folder).exists():
+    if "latency" in names and not (folder.results / LATENCIES).exists():
         for name in TABLES["latency"].experiments:
             made.run(*study.trained(name, 1))
     return made
+
+
+def of_seed(table: Table, seed: int, known: Results, rows: Sequence[str]) -> list[str]:
+    """What a table, or some of its rows, needs of one seed.
+
+    Of trials, further seeds only of the one that was chosen. Which one that is, is known once all
+    of them are done: the same command then goes on.
+    """
+    if seed > table.most_seeds:
+        return []
+    wanted = table.experiments
+    if rows:
+        some = {name for row in table.rows if row.key in rows for name in row.experiments}
+        wanted = [name for name in wanted if name in some or name in rows]
+    if seed == 1:
+        return wanted
+    chosen = {row: known.chosen(row, of_all=True) for row in table.rows if row.chooses}
+    left_out = {name for row in chosen for name in row.experiments} - {*chosen.values(), *rows}
+    return [name for name in wanted if name not in left_out]
+
+
+def keys_of(row: Row) -> set[str]:
+    """What a row can be asked for by: its name, or that of an experiment."""
+    return {row.key, *row.experiments} if row.experiments else set()
 
 
 def report_of(name: str, all_results: Sequence[Results]) -> Report:
@@ -143,7 +180,7 @@ def how_made(name: str, all_results: Sequence[Results]) -> list[str]:
     preset, seeds = folders[0].preset, len(all_results[0].seeds)
     command = f"python -m reproduction {name}{data} --preset {preset} --seeds {seeds}"
     n_seeds = {
-        results.folder.dataset: {len(results.of(one)) for one in table.experiments} - {0}
+        results.folder.dataset: {n_seeds_of(table, results, one) for one in table.experiments} - {0}
         for results in all_results
     }
     found = ", ".join(f"{d} {span(n)}" for d, n in n_seeds.items() if n) or "none"
@@ -153,6 +190,13 @@ def how_made(name: str, all_results: Sequence[Results]) -> list[str]:
     spread = f"; mean ± standard deviation{p}" if several else ""
     tiny = ["The preset tiny shows that everything works; its numbers mean nothing."]
     return [command, f"Seeds: {found}{spread}.", *(tiny if preset == "tiny" else [])]
+
+
+def n_seeds_of(table: Table, results: Results, name: str) -> int:
+    """Seeds of an experiment; perplexity may be known of fewer of them."""
+    if any(column.measure == "perplexity" for column in table.columns):
+        return len(results.values(name, "perplexity", "test"))
+    return len(results.of(name))
 
 
 def span(numbers: set[int]) -> str:

@@ -1,6 +1,6 @@
 """Most of the paper's tables: a row an experiment, a column a measure; the paper's beside ours."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from statistics import mean
 from typing import Any, NamedTuple
@@ -10,9 +10,11 @@ from reproduction.charts import Line, line_chart
 from reproduction.paper import PAPER, Reported
 from reproduction.report import Report
 from reproduction.results import EvalSet, Results, shown_sets
-from reproduction.tables import Column, Row, Table
+from reproduction.tables import BEST_ROW, Column, Row, Table
 
-FORMATS = dict.fromkeys(("repetition", "ncm", "brevity"), ".2f")  # others have one digit
+# Others have one digit.
+FORMATS = dict.fromkeys(("repetition", "repetition_of_subwords", "ncm", "brevity"), ".2f")
+FORMATS |= dict.fromkeys(("tokens", "seconds", "throughput", "lines"), ",.0f")
 
 
 class FilledColumn(NamedTuple):
@@ -52,7 +54,7 @@ def scores(name: str, table: Table, all_results: Sequence[Results]) -> Report:
 
 
 def our_column(table: Table, shown: EvalSet, column: Column) -> FilledColumn:
-    cells = [our_cell(shown, row, column) for row in table.rows]
+    cells = [our_cell(table, shown, row, column) for row in table.rows]
     csv_rows = [line for row in table.rows for line in our_csv_rows(shown, row, column)]
     return FilledColumn(f"{shown.label}: {column.label}", cells, csv_rows)
 
@@ -78,14 +80,20 @@ def reported_values(reported: Reported, dataset: str, column: Column) -> dict[st
     return {key: values[index] for key, values in rows.items()}
 
 
-def our_cell(shown: EvalSet, row: Row, column: Column) -> str:
-    results, name = shown.results, row.experiment(column)
+def our_cell(table: Table, shown: EvalSet, row: Row, column: Column) -> str:
+    results, name = shown.results, shown.results.experiment(row, column)
     if name is None:
         return NOTHING if row.experiments else ""
     if column.kind == "p":
-        p = results.p_value(name, row.baseline, shown.name) if row.baseline else None
+        baseline = opponent(table, shown, row, column)
+        compared = baseline and baseline != name
+        p = results.p_value(name, baseline, shown.name) if compared else None
         return NOTHING if p is None else f"{p:.4f}"
-    values = list(results.values(name, column.measure, shown.name).values())
+    by_seed = results.values(name, column.measure, shown.name)
+    values = list(by_seed.values())
+    if column.kind == "gain":
+        gained = gains(by_seed, results.values(row.baseline, column.measure, shown.name))
+        return f"{mean(gained.values()):+z.1f}" if gained else NOTHING
     if column.kind == "difference":
         before = list(results.values(row.baseline, column.measure, shown.name).values())
         if name == row.baseline or not (values and before):
@@ -94,19 +102,47 @@ def our_cell(shown: EvalSet, row: Row, column: Column) -> str:
     return mean_and_spread(values, FORMATS.get(column.measure, ".1f"))
 
 
+def gains(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
+    """Of each seed that both have; a teacher has one for all."""
+    if len(theirs) == 1:
+        theirs = dict.fromkeys(ours, *theirs.values())
+    return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
+
+
+def opponent(table: Table, shown: EvalSet, row: Row, column: Column) -> str:
+    """The experiment that a row is compared with, or nothing."""
+    if not column.against:
+        return row.baseline
+    if not (row.baseline or row.chooses):
+        return ""
+    known = {one.key: shown.results.experiment(one, column) for one in table.rows}
+    if column.against != BEST_ROW:
+        return known.get(column.against) or ""
+    bleu = {
+        name: mean(values)
+        for one in table.rows
+        if one.chooses and (name := known[one.key])
+        if (values := shown.results.values(name, "bleu", shown.name).values())
+    }
+    return max(bleu, key=lambda name: bleu[name], default="")
+
+
 def their_cell(value: float | None, column: Column) -> str:
     if value is None:
         return ""
-    sign = "+" * (column.kind == "difference")
+    sign = "+" * (column.kind in ("difference", "gain"))
     return f"{value:{sign}{FORMATS.get(column.measure, '.1f')}}"
 
 
 def our_csv_rows(shown: EvalSet, row: Row, column: Column) -> Iterator[dict[str, Any]]:
     """Every value of every seed, and where it comes from."""
-    name, results = row.experiment(column), shown.results
-    if name is None or column.kind != "value":
+    name, results = shown.results.experiment(row, column), shown.results
+    if name is None or column.kind not in ("value", "gain"):
         return
-    for seed, value in results.values(name, column.measure, shown.name).items():
+    values = results.values(name, column.measure, shown.name)
+    if column.kind == "gain":
+        values = gains(values, results.values(row.baseline, column.measure, shown.name))
+    for seed, value in values.items():
         yield {
             "by": "us",
             "dataset": results.folder.dataset,

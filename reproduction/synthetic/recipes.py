@@ -55,6 +55,11 @@ class Recipe:
     valid: int = 500  # pairs
     test: int = 1_000
     positions: str = "both"
+    norm: str = "pre"
+    dropout: float = 0.0
+    label_smoothing: float = 0.0
+    inputs: str | None = "unobserved"  # None: what suits the loss
+    best_loss: bool = False  # test the weights with the lowest validation loss, not the last ones
 
     def task(self, modes: int) -> Task:
         names = [field.name for field in fields(Task) if field.name != "modes"]
@@ -69,8 +74,8 @@ class Recipe:
             "cmlm",
             {
                 "loss": loss,
-                "inputs": "unobserved",
-                "label_smoothing": 0.0,
+                "inputs": self.inputs,
+                "label_smoothing": self.label_smoothing,
                 "annealing": anneals,
                 # T_m counts epochs and fine-tuning is a fraction of one: a larger c starts near 1
                 "annealing_c": 1e4 if fine_tunes else 16.0,
@@ -87,8 +92,8 @@ class Recipe:
             model={
                 "size": self.size,
                 "positions": self.positions,
-                "norm": "pre",
-                "dropout": 0.0,
+                "norm": self.norm,
+                "dropout": self.dropout,
                 "max_length": self.longest,
             },
             optim={
@@ -125,5 +130,12 @@ PRESETS = {
         numbers=32_000, shortest=10, longest=100, train=300_000, size="base", update_tokens=24_576,
         lr=5e-4, warmup=300, xe_updates=600, updates=800, validate_every=50, valid=3_000,
         test=3_000,
+    ),
+    # The paper's model and training as well. How many of the 30K updates are XE it does not say.
+    "paper": Recipe(
+        numbers=32_000, shortest=10, longest=100, train=300_000, size="base", update_tokens=131_072,
+        lr=5e-4, warmup=10_000, xe_updates=25_000, updates=30_000, validate_every=125, valid=3_000,
+        test=3_000, positions="start", norm="post", dropout=0.3, label_smoothing=0.1, inputs=None,
+        best_loss=True,
     ),
 }  # fmt: skip

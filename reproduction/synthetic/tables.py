@@ -43,7 +43,7 @@ def seconds_to(
     switch = model["xe_updates"] if METHODS[model["method"]].pretrained else 0
     reached = None
     for point in reversed(curve):
-        if point["exact_match"] < percent or point["step"] <= switch:
+        if point.get("exact_match", 0.0) < percent or point["step"] <= switch:
             break
         reached = round(point["seconds"], 1)
     return reached

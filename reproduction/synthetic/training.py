@@ -16,10 +16,11 @@ from oaxe.support.jobs import StoppedError
 from oaxe.systems.cmlm import Model
 from oaxe.text.corpus import Corpus
 from oaxe.text.symbols import SYMBOLS
+from oaxe.training.checkpoint import load_checkpoint
 from oaxe.training.ranks import Ranks, join
 from oaxe.training.run import new_system
 from oaxe.training.settings import Settings
-from oaxe.training.trainer import INTERRUPTED, Trainer
+from oaxe.training.trainer import BEST, INTERRUPTED, Trainer
 from oaxe.training.validation import Validation
 from reproduction.folder import Folder, Result, read_json, validations
 from reproduction.synthetic.recipes import METHODS, PRETRAINING, Recipe
@@ -77,12 +78,18 @@ class Training:
         fine_tunes = method != PRETRAINING and METHODS[method].pretrained
         model = self.new_model(method, self.pretrained() if fine_tunes else None)
         settings = self.settings(method)
+
+        def measure(validation: Validation) -> float:
+            if self.recipe.best_loss:
+                return -validation.statistics(model)["loss"]
+            return self.test(model, "valid").exact_match
+
         validation = Validation(
             self.corpora["valid"],
             settings,
             self.ranks,
-            score=lambda _: self.test(model, "valid").exact_match,
-            metric="exact_match",
+            score=measure,
+            metric="negative_loss" if self.recipe.best_loss else "exact_match",
         )
         trainer = Trainer(
             settings,
@@ -95,6 +102,10 @@ class Training:
         )
         if trainer.run() == INTERRUPTED:
             raise StoppedError
+        if self.recipe.best_loss:
+            step = int(trainer.position.best[0]["step"])
+            best, _ = load_checkpoint(self.run(method) / BEST / f"step-{step:08d}")
+            model.load_state_dict(best["model"])
         return model
 
     def settings(self, method: str) -> Settings:

@@ -122,7 +122,8 @@ def test_rejects_options_that_the_system_does_not_have(subwords: Subwords) -> No
         "decoding with cmlm: 4 problems",
         "  refine_step is not an option; did you mean refine_steps?",
         "  beam is not an option; known: "
-        "length_candidates, repeats, length_penalty, length_share, refine_steps",
+        "length_candidates, repeats, length_penalty, length_share, refine_steps, "
+        "length_multiplier, score_merged",
         "  length_candidates must be at least 1, got 0",
         "  repeats must be one of merge, forbid, keep, got 'drop'",
     ]

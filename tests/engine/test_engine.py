@@ -71,7 +71,7 @@ def test_translates_as_torch_does(case: str, subwords: Subwords, tmp_path: Path)
     engine = exported(ours, tmp_path / "new")
     options: list[dict[str, Any]] = [{}]
     if "cmlm" in case:
-        options += [{"repeats": "keep", "length_penalty": 1.5}]
+        options += [{"repeats": "keep", "length_penalty": 1.5}, {"length_multiplier": 1.3}]
         # Of many blanks, all as good as certain, rounding decides which is the least likely.
         options += [{"refine_steps": 3}] * (case != "cmlm, AXE")
     if case in ("cmlm", "glat"):
@@ -131,6 +131,7 @@ def test_decoding_options_are_those_of_the_systems() -> None:
         ("ctc", {"lm": "folder"}, "no language model, got lm: folder; leave it out, or take"),
         ("dag", {"method": "beam"}, "no method: beam"),
         ("dag", {"lm": "folder"}, "no language model"),
+        ("cmlm", {"score_merged": True}, "no score_merged: True; take false, or the model"),
         ("cmlm", {"repeats": "forbid"}, "no repeats: forbid; take merge or keep, or the model"),
     ],
 )

@@ -3,9 +3,11 @@
 import re
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from reproduction.__main__ import app
+from reproduction.equal_terms import SYSTEMS, trials
 from reproduction.experiments import EXPERIMENTS, with_ancestors
 from reproduction.folder import Folder
 from reproduction.paper import PAPER
@@ -28,7 +30,7 @@ def test_every_number_of_the_paper_has_a_cell() -> None:
             for values in by_row.values():
                 assert len(values) == len(reported.datasets), name
                 count += sum(number is not None for number in values)
-    assert count == 149
+    assert count == 169
 
 
 def test_settings_of_every_experiment_can_be_built(tmp_path: Path) -> None:
@@ -63,3 +65,21 @@ def test_help_names_everything() -> None:
     shown = CliRunner().invoke(app, ["main", "--help"], env={"COLUMNS": "200"}).stdout
     for option in ("--data", "--folder", "--out", "--preset", "--seeds", "--jobs"):
         assert option in shown
+
+
+def test_systems_on_equal_terms_have_equal_budgets() -> None:
+    """The same updates, tokens and start; fine-tuned ones together with what they start from."""
+    for preset, recipes in PRESETS.items():
+        for dataset, recipe in recipes.items():
+            assert recipe.ctc == recipe.dag, (preset, dataset)  # some are those of `lattice`
+            for name, system in SYSTEMS.items():
+                assert len(system.trials) == 3
+                for trial in trials(name) + (trials(name, raw=True) if system.has_raw else ()):
+                    one, total = EXPERIMENTS[trial], 0
+                    assert one.tokens == 1
+                    while True:
+                        total += recipe.stage(one).steps
+                        if one.start == "student":
+                            break
+                        one = EXPERIMENTS[str(one.start)]
+                    assert total == pytest.approx(recipe.ctc.steps, abs=1), (preset, trial)

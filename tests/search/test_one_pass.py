@@ -55,13 +55,16 @@ def naive(
     repeats: str = "merge",
     steps: int = 1,
     blank: bool = False,
+    merged: bool = False,
+    factor: float = 1.0,
 ) -> list[Hypothesis]:
     source = [LENGTH, *row[row != PAD].tolist()]
     state = model.transformer.encode(torch.tensor([source])).hidden[0, 0]
     length_logits = model.length.output(state).tolist()
     by_likelihood = sorted(range(1, 13), key=lambda n: -length_logits[n])
     hypotheses = []
-    for n in by_likelihood[:candidates]:
+    for likely in by_likelihood[:candidates]:
+        n = min(max(round(likely * factor), 1), model.transformer.max_length)
         words, log_probs = naive_pass(model.transformer, source, [MASK] * n, blank)
         for step in range(1, steps):
             hidden = sorted(range(n), key=lambda i: log_probs[i])[: n * (steps - step) // steps]
@@ -71,7 +74,11 @@ def naive(
                 words[i], log_probs[i] = new_words[i], new_log_probs[i]
         kept = [w for w in words if w != BLANK]
         kept = kept if repeats == "keep" else without_repeats(kept)
-        hypotheses.append(Hypothesis(kept, sum(log_probs) / n, n, sum(log_probs)))
+        scored = log_probs
+        if merged:
+            scored = [p for i, p in enumerate(log_probs) if not i or words[i] != words[i - 1]]
+        score = sum(scored) / len(scored)
+        hypotheses.append(Hypothesis(kept, score, n, sum(log_probs)))
     return sorted(hypotheses, key=lambda h: -h.score)
 
 
@@ -93,6 +100,31 @@ def test_equals_naive(norm: str, repeats: Repeats, candidates: int) -> None:
     source = random_batch(9, 3, 13, 2, 6)
     ours = translate_lengths(model, source, length_candidates=candidates, repeats=repeats)
     assert_same(ours, [naive(model, row, candidates, repeats) for row in source])
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.3, 2.0])
+def test_predicted_lengths_are_multiplied(factor: float) -> None:
+    model = micro()
+    source = random_batch(9, 3, 13, 2, 6)
+    ours = translate_lengths(model, source, length_candidates=3, length_multiplier=factor)
+    plain = translate_lengths(model, source, length_candidates=3)
+    expected = [naive(model, row, 3, factor=factor) for row in source]
+    for a, b, before in zip(ours, expected, plain, strict=True):
+        assert {(tuple(h.tokens), h.length) for h in a} == {(tuple(h.tokens), h.length) for h in b}
+        assert sum(h.length for h in a) != sum(h.length for h in before)
+
+
+@pytest.mark.parametrize("repeats", ["merge", "keep"])
+def test_lengths_can_be_compared_without_repeats(repeats: Repeats) -> None:
+    model = micro()
+    source = random_batch(9, 3, 13, 2, 6)
+    ours = translate_lengths(
+        model, source, length_candidates=12, repeats=repeats, score_merged=True
+    )
+    assert_same(ours, [naive(model, row, 12, repeats, merged=True) for row in source])
+    other = translate_lengths(model, source, length_candidates=12, repeats=repeats)
+    scores = ([[h.score for h in row] for row in found] for found in (ours, other))
+    assert any(a != pytest.approx(b, abs=1e-3) for a, b in zip(*scores, strict=True))
 
 
 @pytest.mark.parametrize("steps", [2, 4, 10])

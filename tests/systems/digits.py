@@ -1,5 +1,7 @@
-"""Systems must learn: to reverse the digits of a string."""
+"""Systems must learn: to reverse the digits of a string, or to copy them."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,13 +19,23 @@ ARCHITECTURE = {"vocab_size": 17, **SIZE, "max_length": 8, "dropout": 0.0}
 RATE = 2e-3
 
 
-def digit_strings(n: int) -> tuple[Tensor, Tensor, list[list[int]]]:
+def digit_strings(n: int, *, copied: bool = False) -> tuple[Tensor, Tensor, list[list[int]]]:
     """Source with EOS, target, and the target as lists; ids 7..16 are the digits."""
     lengths = torch.randint(3, 6, (n,)).tolist()
     strings = [torch.randint(7, 17, (length,)) for length in lengths]
     source = pad_sequence([torch.cat([s, torch.tensor([EOS])]) for s in strings], batch_first=True)
-    target = pad_sequence([s.flip(0) for s in strings], batch_first=True)
-    return source, target, [s.flip(0).tolist() for s in strings]
+    targets = strings if copied else [s.flip(0) for s in strings]
+    return source, pad_sequence(targets, batch_first=True), [t.tolist() for t in targets]
+
+
+copies = partial(digit_strings, copied=True)
+
+
+def both_ways(n: int) -> tuple[Tensor, Tensor, list[list[int]]]:
+    """Two references of each source, with EOS between them: reversed, and as it is."""
+    source, _, reversed_ones = digit_strings(n)
+    both = [torch.tensor([*digits, EOS, *digits[::-1]]) for digits in reversed_ones]
+    return source, pad_sequence(both, batch_first=True), reversed_ones
 
 
 def learn(
@@ -33,6 +45,7 @@ def learn(
     layers: int = 1,
     start: System | None = None,
     teacher: System | None = None,
+    strings: Callable[[int], tuple[Tensor, Tensor, list[list[int]]]] = digit_strings,
     **options: Any,
 ) -> System:
     """A system trained on the mean loss of a word, with warm-up and decay."""
@@ -46,7 +59,7 @@ def learn(
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1.0, (step + 1) / 50, 2 * (steps - step) / steps)
-        source, target, _ = digit_strings(64)
+        source, target, _ = strings(64)
         example = model.example(source, target)
         epoch, end = torch.tensor([step / steps, 1.0], dtype=torch.float64)
         loss, _ = model(example, Progress(epoch, end, model.phase(step / steps, 1.0)))
@@ -56,9 +69,9 @@ def learn(
     return model.eval()
 
 
-def exact_matches(model: System, decoding: Any) -> float:
+def exact_matches(model: System, decoding: Any, *, copied: bool = False) -> float:
     """The share of new strings that are translated without a mistake."""
-    source, _, expected = digit_strings(200)
+    source, _, expected = digit_strings(200, copied=copied)
     found = [hypotheses[0].tokens for hypotheses in model.translate(source, decoding)]
     return sum(a == b for a, b in zip(found, expected, strict=True)) / len(expected)
 
@@ -73,23 +86,3 @@ def check_fine_tuning(model: System, decoding: Any) -> None:
         losses.append(tuned(example, end)[0].item())
     assert 0 < losses[1] < 0.9 * losses[0]
     assert exact_matches(tuned, decoding) > 0.9
-
-
-def memorise(
-    name: str, *, steps: int, layers: int = 1, decoding: Any = None, **options: Any
-) -> float:
-    """The share of 16 strings that a system translates without a mistake once it has learned them:
-    a small part of the time that the task itself takes."""
-    architecture = ARCHITECTURE | {"encoder_layers": layers, "decoder_layers": layers}
-    model = build(name, architecture, build_options(find(name).Options, options))
-    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
-    source, target, expected = digit_strings(16)
-    for step in range(steps):
-        example = model.example(source, target)
-        epoch, end = torch.tensor([step / steps, 1.0], dtype=torch.float64)
-        loss, _ = model(example, Progress(epoch, end, model.phase(step / steps, 1.0)))
-        optimizer.zero_grad()
-        (loss / example.n_words).backward()
-        optimizer.step()
-    found = model.eval().translate(source, decoding or model.decoding_type())
-    return sum(h[0].tokens == words for h, words in zip(found, expected, strict=True)) / 16

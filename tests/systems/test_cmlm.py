@@ -92,6 +92,22 @@ def test_annealing_equals_the_plain_formula(epoch: float, phase: str) -> None:
         assert statistics["xe_weight"][1].item() == 1
 
 
+def test_part_of_xe_can_be_kept() -> None:
+    model = micro(options={"loss": "oaxe", "xe_weight": 0.3, "label_smoothing": 0.0})
+    example = model.example(*training_batch(12, 6, 9, 11))
+
+    def plain_oaxe(logits: Tensor, target: Tensor) -> Tensor:
+        return oaxe.oaxe_loss(logits, target, reduction="sum")
+
+    plain = plain_losses(model, example, plain_oaxe, 0.0)
+    assert plain["loss"].item() < 0.9 * plain["xe"].item()
+    expected = 0.3 * plain["xe"] + 0.7 * plain["loss"] + plain["lengths"]
+    loss, _ = model(example, progress_of(model))
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    ours, theirs = gradient(model, loss), gradient(model, expected)
+    assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+
+
 def test_without_annealing_there_is_one_phase() -> None:
     for loss in ("xe", "axe", "oaxe"):
         model = micro(options={"loss": loss})

@@ -10,13 +10,13 @@ from rich.console import Console
 from torch import Tensor
 
 from oaxe.support.errors import UserError
-from oaxe.systems.ddrs import Model
+from oaxe.systems.ddrs import Decoding, Model
 from oaxe.text.symbols import BLANK, EOS, PAD
 from oaxe.training.ranks import join
 from oaxe.training.run import gather, train
 from tests.models import hidden_states, micro, random_batch
 from tests.runs import make_data, same, settings_of
-from tests.systems.digits import memorise
+from tests.systems.digits import both_ways, exact_matches, learn
 from tests.systems.test_systems import progress_of, training_batch
 
 
@@ -120,5 +120,7 @@ def test_rejects_folders_of_other_subwords_and_too_many(data: Path, tmp_path: Pa
         settings_of(data, tmp_path / "run", **given | {"model__system": "ctc"})
 
 
-def test_learns() -> None:
-    assert memorise("ddrs", steps=80) > 0.9
+def test_learns_the_easier_of_two_references() -> None:
+    """To copy, for a decoder that reads the source; it does not mix the two."""
+    model = learn("ddrs", steps=100, strings=both_ways, references=2)
+    assert exact_matches(model, Decoding(), copied=True) > 0.9

@@ -12,7 +12,7 @@ from oaxe.text.symbols import BLANK, EOS, MASK, PAD
 from oaxe.training.start import take_over
 from tests.models import emphasise, micro, random_batch
 from tests.runs import same
-from tests.systems.digits import memorise
+from tests.systems.digits import copies, exact_matches, learn
 from tests.systems.test_ctc_glat import best_alignment
 from tests.systems.test_systems import progress_of, training_batch
 
@@ -168,4 +168,5 @@ def test_starts_from_another_one_as_it_is() -> None:
 
 
 def test_learns() -> None:
-    assert memorise("dslp", steps=80, layers=2) > 0.9
+    model = learn("dslp", steps=100, layers=2, strings=copies)
+    assert exact_matches(model, Decoding(), copied=True) > 0.9

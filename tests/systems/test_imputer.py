@@ -5,11 +5,11 @@ import torch
 
 from oaxe.losses.imputer import imputer_loss
 from oaxe.model.masking import IGNORED
-from oaxe.systems.imputer import Model
+from oaxe.systems.imputer import Decoding, Model
 from oaxe.text.symbols import BLANK, PAD
 from tests.models import emphasise, hidden_states, micro, random_batch
 from tests.runs import same
-from tests.systems.digits import memorise
+from tests.systems.digits import copies, exact_matches, learn
 from tests.systems.test_ctc_glat import best_alignment
 from tests.systems.test_systems import progress_of, training_batch
 
@@ -91,4 +91,5 @@ def test_takes_the_whole_of_a_ctc_model_and_its_advice() -> None:
 
 
 def test_learns() -> None:
-    assert memorise("imputer", steps=100, shown=0.5) > 0.9
+    model = learn("imputer", steps=250, strings=copies)
+    assert exact_matches(model, Decoding(), copied=True) > 0.9

@@ -30,6 +30,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "label_smoothing": 0.2,
             "inputs": "partial-all",
             "length_weight": 0.5,
+            "xe_weight": 0.3,
             "annealing": True,
             "annealing_c": 3.0,
             "annealing_lambda": 0.5,
@@ -40,6 +41,8 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "length_penalty": 0.5,
             "length_share": 0.1,
             "refine_steps": 3,
+            "length_multiplier": 1.5,
+            "score_merged": True,
         },
     ),
     "crf": (

@@ -53,9 +53,11 @@ FACTORS = {  # options that say how many positions there are for each source sub
 }
 MOST_FACTOR = 100  # as in the systems
 SIDES = ("source", "target")
-MISSING = {  # values of options that need torch, and what there is instead
+# Values of options that need torch, and what there is instead.
+MISSING: dict[str, tuple[set[object], str]] = {
     "method": ({"beam", "samples"}, "another method"),
     "repeats": ({"forbid"}, "merge or keep"),
+    "score_merged": ({True}, "false"),
 }
 
 
@@ -140,6 +142,10 @@ class Engine:
         memory, logits = self._encode(source)
         n_tokens = np.array([len(tokens) - 1 for tokens in sources])
         lengths = likely_lengths(logits, n_tokens, how.length_candidates, how.length_share)
+        factor = getattr(how, "length_multiplier", 1.0)
+        if factor != 1:
+            stretched = (np.rint(row * factor).astype(row.dtype) for row in lengths)
+            lengths = [row.clip(1, self.max_length) for row in stretched]
         found: list[list[Hypothesis]] = [[] for _ in sources]
         # Those with equally many candidates form a batch.
         for count in sorted({len(row) for row in lengths}):

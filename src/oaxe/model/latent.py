@@ -50,6 +50,16 @@ class GaussianLayer(nn.Module):
         return Gaussian(*at_least_float32(self.output(hidden)).chunk(2, dim=-1))
 
 
+class LatentEmbedding(nn.Linear):
+    """Latent numbers as a vector that is as large as an embedding, however many they are.
+
+    They begin as noise: were it larger, no decoder would find its positions in the sum of both.
+    """
+
+    def forward(self, z: Tensor) -> Tensor:
+        return super().forward(z * self.in_features**-0.5)
+
+
 class LengthTransform(nn.Module):
     r"""Vectors of a source, spread over a target of another length by Gaussian weights.
 

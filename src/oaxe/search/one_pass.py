@@ -37,10 +37,12 @@ def translate_lengths(
     *,
     length_candidates: int = 5,
     length_share: float = 0.0,
+    length_multiplier: float = 1.0,
     repeats: Repeats = "merge",
     refine_steps: int = 1,
     remove_blanks: bool = False,
     length_penalty: float = 1.0,
+    score_merged: bool = False,
     lengths: Tensor | None = None,
     call: Call = compute,
 ) -> list[list[Hypothesis]]:
@@ -53,12 +55,14 @@ def translate_lengths(
         source: ``(batch, source_len)``, EOS included, PAD on the right.
         length_candidates: how many of the most likely lengths to decode.
         length_share: leave out those of less than this share of the likeliest one's probability.
+        length_multiplier: predicted lengths are multiplied by this.
         repeats: what becomes of equal neighbours. ``"merge"``: one of them is left; ``"forbid"``:
             of all sentences without any, the likeliest is taken; ``"keep"``: nothing.
         refine_steps: passes of the decoder. From the second on, the least likely of its own tokens
             are masked again and predicted anew (mask-predict).
         remove_blanks: let the model predict BLANK and remove it, for models trained with AXE.
         length_penalty: above 1 favours long hypotheses, of which the mean prefers the short ones.
+        score_merged: positions that repeat the word before them have no part in the score.
         lengths: ``(batch, candidates)`` lengths to decode instead of predicted ones.
         call: see :mod:`oaxe.search.replay`.
     """
@@ -68,12 +72,14 @@ def translate_lengths(
         write,
         length_candidates=length_candidates,
         length_share=length_share,
+        length_multiplier=length_multiplier,
         lengths=lengths,
         call=call,
         repeats=repeats,
         refine_steps=refine_steps,
         remove_blanks=remove_blanks,
         length_penalty=length_penalty,
+        score_merged=score_merged,
     )
 
 
@@ -84,6 +90,7 @@ def in_every_length(
     *,
     length_candidates: int,
     length_share: float = 0.0,
+    length_multiplier: float = 1.0,
     lengths: Tensor | None = None,
     call: Call = compute,
     **options: Any,
@@ -95,6 +102,9 @@ def in_every_length(
     hidden, seen, likely, counts = call(
         read, model, source, candidates=length_candidates, share=length_share
     )
+    if length_multiplier != 1:
+        likely = (likely.double() * length_multiplier).round().long()
+        likely = likely.clamp(1, model.transformer.max_length)
     write_some = partial(call, write, model, everywhere=recorded, **options)
 
     def decode(lengths: Tensor, hidden: Tensor, seen: Tensor) -> list[list[Hypothesis]]:
@@ -152,6 +162,7 @@ def write(
     refine_steps: int,
     remove_blanks: bool,
     length_penalty: float,
+    score_merged: bool,
     everywhere: bool,
 ) -> Tensors:
     """For each row of ``inputs``: see :func:`hypotheses`."""
@@ -170,7 +181,11 @@ def write(
         again, again_log_probs = choose(tokens.masked_fill(masked, MASK), mask, masked)
         tokens = torch.where(masked, again, tokens)
         log_probs = torch.where(masked, again_log_probs, log_probs)
-    return finished(tokens, log_probs.sum(1), mask, repeats, length_penalty)
+    words, n_words, score, *rest = finished(tokens, log_probs.sum(1), mask, repeats, length_penalty)
+    if score_merged:
+        counted = mask & differs_from_previous(tokens)
+        score = log_probs.where(counted, 0).sum(1) / counted.sum(1) ** length_penalty
+    return words, n_words, score, *rest
 
 
 def finished(

@@ -32,11 +32,14 @@ class LengthDecoding:
         lengths = f"{self.length_candidates} length" + "s" * (self.length_candidates > 1)
         if self.length_share and self.length_candidates > 1:
             lengths = f"up to {lengths}, from {self.length_share:g} of the likeliest"
+        factor = getattr(self, "length_multiplier", 1.0)
+        lengths += f" times {factor:g}" * (factor != 1)
         repeats = {"merge": "removed", "forbid": "forbidden", "keep": "kept"}[self.repeats]
         steps = getattr(self, "refine_steps", 1)
         passes = f", {steps} passes" * (steps > 1)
         penalty = f", length penalty {self.length_penalty:g}" * (self.length_penalty != 1)
-        return f"{lengths}, repeats {repeats}{passes}{penalty}"
+        merged = ", compared without them" * getattr(self, "score_merged", False)
+        return f"{lengths}, repeats {repeats}{merged}{passes}{penalty}"
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,12 @@ class MaskPredictDecoding(LengthDecoding):
 
     refine_steps: int = option(
         1, "passes of the decoder; above 1 is mask-predict", at_least=1, at_most=1_000
+    )
+    length_multiplier: float = option(
+        1.0, "predicted lengths times this: room for blanks, with AXE", at_least=0.1, at_most=10
+    )
+    score_merged: bool = option(
+        False, "compare lengths by their words without repeats, rather than by all positions"
     )
 
     def __post_init__(self) -> None:

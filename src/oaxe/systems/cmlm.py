@@ -4,7 +4,7 @@ The model of Mask-Predict. It predicts the length of the target, then all words;
 :data:`oaxe.criteria.CRITERIA`. With OaXE it is the system of the paper that this project is about.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ PAPER = Paper(
         "raw": {"wmt14-en-de": 22.4, "wmt14-de-en": 26.8},
     },
 )
+LENGTH_MULTIPLIERS = (1.0, 1.05, 1.1, 1.2, 1.3)  # worth trying where there are blanks
 MOST_TRUNCATED = 0.8  # of the words: with more, little is left to learn from
 
 
@@ -47,6 +48,7 @@ class Options:
         None, "decoder inputs and the tokens that have a loss; null: as suits the loss"
     )
     length_weight: float = option(1.0, "weight of the length loss")
+    xe_weight: float = option(0.0, "weight of XE that is kept beside another loss", at_most=1)
     annealing: bool = option(False, "start with XE and change to the loss by T_m of the paper")
     annealing_c: float = option(16.0, "c of T_m; above 1")
     annealing_lambda: float = option(
@@ -103,6 +105,8 @@ class Model(System):
         if progress.phase == "xe":
             return XE()(*given)
         loss, statistics = self.criterion(*given)
+        if kept := self.options.xe_weight:
+            loss = kept * XE()(*given)[0] + (1 - kept) * loss
         if progress.phase == "both":
             c, lam = self.options.annealing_c, self.options.annealing_lambda
             t = (1 - c ** (progress.epoch - lam * progress.epochs)).clamp(min=0).float()
@@ -146,13 +150,19 @@ class Model(System):
             source,
             length_candidates=decoding.length_candidates,
             length_share=decoding.length_share,
+            length_multiplier=decoding.length_multiplier,
             repeats=decoding.repeats,
             refine_steps=decoding.refine_steps,
             remove_blanks=self.criterion.has_blanks,
             length_penalty=decoding.length_penalty,
+            score_merged=decoding.score_merged,
             lengths=lengths,
             call=call,
         )
+
+    def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
+        more = {"length_multiplier": LENGTH_MULTIPLIERS} if self.criterion.has_blanks else {}
+        return more | dict(super().choices(decoding))
 
     def rows(self, decoding: Decoding) -> int:
         return decoding.length_candidates

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from oaxe.losses import linear_xe_loss
 from oaxe.losses.arguments import at_least_float32, leading
 from oaxe.model.flow import Flow, SourceAttention
-from oaxe.model.latent import Gaussian
+from oaxe.model.latent import Gaussian, LatentEmbedding
 from oaxe.model.length import LengthPredictor
 from oaxe.model.masking import IGNORED, decoder_inputs
 from oaxe.model.statistics import Statistics
@@ -91,7 +91,7 @@ class Model(System):
         self.length = LengthPredictor(dim, architecture["max_length"])
         self.posterior = SourceAttention(dim, 2 * options.latent, layers, architecture)
         self.flow = Flow(options.flow_steps, options.latent, architecture)
-        self.latent = nn.Linear(options.latent, dim)
+        self.latent = LatentEmbedding(options.latent, dim)
 
     def example(self, source: Tensor, target: Tensor) -> Example:
         inputs, wanted = decoder_inputs(target, "unobserved")

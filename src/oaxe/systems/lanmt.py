@@ -19,7 +19,13 @@ from torch import Tensor, nn
 
 from oaxe.losses import linear_xe_loss
 from oaxe.losses.arguments import leading
-from oaxe.model.latent import Gaussian, GaussianLayer, LengthTransform, divergence
+from oaxe.model.latent import (
+    Gaussian,
+    GaussianLayer,
+    LatentEmbedding,
+    LengthTransform,
+    divergence,
+)
 from oaxe.model.length import length_loss
 from oaxe.model.masking import IGNORED, causal_inputs, decoder_inputs
 from oaxe.model.statistics import Statistics
@@ -49,7 +55,8 @@ class Options:
         1.0, "divergence for each source token that costs nothing; falls to 0 after half the run"
     )
     label_smoothing: float = option(0.1, "weight of the uniform distribution", below=1)
-    length_weight: float = option(1.0, "weight of the length loss")
+    # It reads the mean of all states: with 1 it draws them together before they have learned words.
+    length_weight: float = option(0.1, "weight of the length loss")
 
     @property
     def needs_end(self) -> bool:
@@ -82,7 +89,7 @@ class Model(System):
         self.posterior = Transformer(**architecture, causal=False)
         self.of_prior, self.of_posterior = GaussianLayer(dim, latent), GaussianLayer(dim, latent)
         self.spread = LengthTransform()
-        self.latent = nn.Linear(latent, dim)
+        self.latent = LatentEmbedding(latent, dim)
         self.lengths = nn.Embedding(architecture["max_length"] + 2, dim)
         self.difference = nn.Linear(dim, 2 * MOST_DIFFERENCE)
 

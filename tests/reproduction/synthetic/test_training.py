@@ -14,6 +14,7 @@ from oaxe.losses import xe_loss
 from oaxe.systems.cmlm import Model
 from oaxe.text.batches import collate
 from oaxe.text.symbols import SYMBOLS
+from oaxe.training.validation import Validation
 from reproduction.folder import Folder
 from reproduction.synthetic.recipes import DEMO, METHODS, Recipe
 from reproduction.synthetic.scores import NONE, Scores, ordering_of, outputs, repeats, score
@@ -126,3 +127,19 @@ def test_pretraining_is_xe(tmp_path: Path) -> None:
         logits = logits_of(model, batch.source, inputs)
     expected = xe_loss(logits, batch.target.masked_fill(~real, -100))
     assert reported == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_weights_with_the_lowest_validation_loss_are_tested(tmp_path: Path) -> None:
+    """As in the paper; the rate is so high that the last weights are not the best."""
+    recipe = replace(
+        QUICK, best_loss=True, norm="post", dropout=0.1, positions="start", inputs=None, lr=0.3,
+        warmup=1, xe_updates=4, updates=6, validate_every=1,
+    )  # fmt: skip
+    training = quick(tmp_path, recipe)
+    model = training.train("xe")
+    settings = training.settings("xe")
+    validation = Validation(training.corpora["valid"], settings, training.ranks, lambda _: 0.0, "")
+    losses = [point["loss"] for point in training.curve("xe")]
+    assert len(losses) == 6
+    assert losses[-1] > min(losses)
+    assert validation.statistics(model.eval())["loss"] == pytest.approx(min(losses), rel=1e-5)
