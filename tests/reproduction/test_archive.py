@@ -60,7 +60,7 @@ def test_no_train_rewrites_published_table(page: Path, unpacked: Path) -> None:
 
 def test_published_results_have_the_settings_of_the_recipes(unpacked: Path) -> None:
     paths = sorted(unpacked.glob("*/small/results/*/result.json"))
-    assert len(paths) == 179
+    assert len(paths) == 186
     for path in paths:
         result = read_json(path)
         folder = Folder(unpacked, result["dataset"], "small")
@@ -103,7 +103,7 @@ def test_archives_name_their_files(unpacked: Path) -> None:
                 assert (entry.mtime, entry.uid, entry.gid, entry.uname) == (0, 0, 0, "")
                 assert (unpacked / entry.name).stat().st_size == entry.size
                 number += 1
-    assert number == 566
+    assert number == 581
 
 
 def make_results(out: Path, dataset: str = "tatoeba-en-de") -> Folder:
