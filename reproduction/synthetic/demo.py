@@ -13,6 +13,7 @@ from rich.console import Console
 
 from oaxe.losses import oaxe_loss
 from oaxe.model.masking import IGNORED, decoder_inputs
+from oaxe.support.files import make_folder
 from oaxe.support.jobs import StoppedError
 from oaxe.systems.cmlm import Model
 from oaxe.text.batches import collate
@@ -34,7 +35,7 @@ def run(out: Path, seed: int, console: Console, recipe: Recipe = DEMO) -> dict[s
     ``scores`` and ``curves`` are by method, as in a result of the synthetic task; a method that was
     not tested has no scores. ``matrix`` is null if pre-training was not done.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     started, on_interrupt = time.monotonic(), signal.getsignal(signal.SIGINT)
     introduce(recipe, console)
     result: dict[str, Any] = {

@@ -19,7 +19,7 @@ from oaxe.pipeline.survey import Survey, held_out, survey
 from oaxe.support.config import build, changed, load, required, to_mapping
 from oaxe.support.devices import usable_device
 from oaxe.support.errors import UserError, did_you_mean
-from oaxe.support.files import write_whole
+from oaxe.support.files import make_folder, write_whole
 from oaxe.support.tables import TextTable
 from oaxe.text.lines import Pair, read_parallel
 from oaxe.text.manifest import SIDES, SPLITS
@@ -182,7 +182,7 @@ def _comparable(asked: Asked) -> dict[str, Any]:
 
 
 def save_plan(out: Path, plan: Plan) -> None:
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     write_whole(out / PLAN, yaml.safe_dump(to_mapping(plan), sort_keys=False))
 
 

@@ -90,6 +90,16 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder if need be; call it before long work. Raises UserError if that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot make the folder {folder}: {error.strerror}; choose another one"
+        ) from None
+
+
 def check_output(path: Path | None, *inputs: Path | None) -> None:
     """Raises UserError if the path cannot be written, or is one of the inputs; call it first."""
     if path is None:

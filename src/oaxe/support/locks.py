@@ -7,6 +7,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from oaxe.support.errors import UserError
+from oaxe.support.files import make_folder
 
 
 @contextmanager
@@ -22,7 +23,7 @@ def locked(folder: Path, doing: str) -> Iterator[None]:
     Raises:
         UserError: another process holds the lock.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / ".lock"
     path.touch()  # a folder that cannot be written is an error, a missing lock is not
     lock = FileLock(path, blocking=False, fallback_to_soft=False)

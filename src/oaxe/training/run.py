@@ -216,10 +216,11 @@ def load_translator(model: str, device: str | None, systems: Collection[str] = (
         return Translator.from_pretrained(model, device=device or "cpu")
     device = usable_device(device)
     path = Path(model)
-    folder = (path.parent if path.is_file() else path).absolute()
+    is_weights = path.is_file() and path.suffix == ".safetensors"
+    folder = (path.parent if is_weights else path).absolute()
     if (folder.parent.parent / RUN).is_file() and folder.name.startswith("step-"):
         return translator_at(folder, device, systems)
-    where = folder if path.is_file() else model
+    where = folder if is_weights else model
     return Translator.from_pretrained(where, device=device, systems=systems)
 
 
