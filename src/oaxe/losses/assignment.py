@@ -1,5 +1,7 @@
 """Exact minimum-cost assignment of a batch: which word goes to which position."""
 
+import warnings
+from functools import cache
 from types import ModuleType
 
 import torch
@@ -196,11 +198,21 @@ def _solve_with_c(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
     return column, not_finite
 
 
+@cache
+def _say_once() -> None:
+    warnings.warn(
+        "oaxe is installed without its compiled part: scipy solves assignments on the CPU, about "
+        "five times slower. Install a wheel, or a C compiler and then oaxe again",
+        stacklevel=2,
+    )
+
+
 def _solve_with_scipy(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
     """The same answers, about five times slower; -1 in the first column marks a bad problem."""
     import numpy as np
     from scipy.optimize import linear_sum_assignment
 
+    _say_once()
     batch, rows, columns = cost.shape
     column = np.tile(np.arange(rows), (batch, 1))
     not_finite = 0

@@ -9,6 +9,8 @@ from typing import Any, BinaryIO
 
 from oaxe.support.errors import UserError
 
+WINDOWS = os.name == "nt"
+
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
@@ -83,7 +85,9 @@ def write_synced(path: Path, data: bytes) -> None:
 
 def sync(path: Path) -> None:
     """Wait until a file, or the list of names in a folder, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    if WINDOWS and path.is_dir():  # which cannot be opened there
+        return
+    descriptor = os.open(path, os.O_RDWR if WINDOWS else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
