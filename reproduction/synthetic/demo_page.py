@@ -167,8 +167,8 @@ def _matrix(result: Result) -> str:
             "The first validation pair for which OaXE finds another right order than the one that "
             "was drawn, if there is one. A row is a position of the answer, a column a number of "
             f"the target (drawn: {matrix['ordering']}); the darker a cell, the likelier the model "
-            "finds that number at that position. XE (squares) trains on the target as it was drawn. OaXE (dots) "
-            "finds the most likely order in which each number is used once: "
+            "finds that number at that position. XE (squares) trains on the target as it was "
+            "drawn. OaXE (dots) finds the most likely order in which each number is used once: "
             f"{' '.join(map(str, found))}, which is "
             + (f"{names[0]}. " if names else "not quite one of the right orders. ")
             + "Beside each name stands the mean probability of its cells.",

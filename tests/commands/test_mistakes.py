@@ -225,9 +225,20 @@ BAD_CALLS: list[tuple[Callable[[], object], str, str]] = [
     (lambda: oaxe.oaxe_loss(LOGITS, TARGET[:1]), "batch size 2", "1"),
     (lambda: oaxe.oaxe_loss(LOGITS, TARGET + 3), "target[0, 1] is 5", "0..4"),
     (lambda: oaxe.oaxe_loss(LOGITS, TARGET.float()), "float", "long"),
-    (lambda: oaxe.oaxe_loss(LOGITS, TARGET.to("meta")), "on meta", "target.to(logits.device)"),
+    (lambda: oaxe.oaxe_loss(LOGITS, TARGET.to("meta")), "on meta", "target.to('cpu')"),
     (lambda: oaxe.oaxe_loss(LOGITS, TARGET, ignore_index=None), "None", "leave it at -100"),  # type: ignore[arg-type]
     (lambda: oaxe.oaxe_loss(LOGITS, TARGET, ignore_index=1.5), "1.5", "leave it at -100"),  # type: ignore[arg-type]
+    (lambda: oaxe.oaxe_loss(LOGITS[..., :0], TARGET), "vocabulary is empty", "(2, 3, 0)"),
+    (lambda: oaxe.oaxe_loss(LOGITS, TARGET, weight=torch.ones(5, device="meta")), "weight on meta",
+     "weight.to('cpu')"),
+    (lambda: oaxe.bag_of_ngrams_loss(LOGITS, TARGET, n=1.5), "n must be a whole number", "1.5"),  # type: ignore[arg-type]
+    (lambda: oaxe.ctc_loss(LOGITS, TARGET, blank=0, logit_mask=torch.ones(2, 3, device="meta") > 0),
+     "logit_mask on meta", "logit_mask.to('cpu')"),
+    (lambda: oaxe.linear_xe_loss(LOGITS, torch.ones(7, 5), TARGET, linear_bias=3), "linear_bias",  # type: ignore[arg-type]
+     "tensor, got int"),
+    (lambda: oaxe.linear_xe_loss(LOGITS, torch.ones(7, 5, device="meta"), TARGET),
+     "linear_weight on meta", "linear_weight.to('cpu')"),
+    (lambda: oaxe.linear_xe_loss(LOGITS, torch.ones(7, 5), TARGET, capacity=-1), "capacity", "-1"),
     (lambda: oaxe.oaxe_loss(LOGITS, TARGET, reduction="avg"), "'avg'", '"mean"'),
     (lambda: oaxe.oaxe_loss(LOGITS, TARGET, truncation=2.0), "2.0", "1"),
     (lambda: oaxe.oaxe_loss(LOGITS, TARGET, label_smoothing=-1), "-1", "1"),

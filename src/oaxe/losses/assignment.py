@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oaxe.losses.arguments import check_mask, check_tensors
+from oaxe.losses.arguments import check_devices, check_mask, check_tensors
 
 try:
     from oaxe.losses import _solver
@@ -77,6 +77,9 @@ def linear_assignment(
         )
     check_mask("mask", mask, (cost.shape[0], rows))
     check_mask("column_mask", column_mask, (cost.shape[0], columns))
+    for name, given in (("mask", mask), ("column_mask", column_mask)):
+        if given is not None:
+            check_devices("costs", cost, **{name: given})
     cost = cost.detach()
     if rows > columns or column_mask is not None:
         return _fewer_columns(cost, column_mask)
