@@ -84,6 +84,7 @@ BAD_COMMANDS = [  # the command, and what its message names: the problem, and th
     (f"{PREPARE} cut.en.gz de.txt", "cut.en.gz cannot be read", "fetch or compress it again"),
     (f"{PREPARE} mac.en mac.en", "old Macs", "convert it"),
     (f"{PREPARE} en.txt de.txt --vocab-size 99999", "99,999", "set the vocabulary size to"),
+    (f"{PREPARE} en.txt de.txt --character-coverage 0.95", "0.95", "[0.98, 1]"),
     (f"{PREPARE} de.txt en.txt --from english", "'english' is no code", "such as de"),
     (f"{PREPARE} short.de empty.en --from en --to de", "swapped", "comes first"),
     ("prepare data --from en --to de --train en.txt de.txt", "data was prepared from something",

@@ -187,8 +187,8 @@ def check_options(
         wrong.append(f"{out} is a file; give a folder to write to")
     if vocab_size <= len(SYMBOLS):
         wrong.append(f"the vocabulary size is {vocab_size}; it must be above {len(SYMBOLS)}")
-    if not 0.9 <= character_coverage <= 1:
-        wrong.append(f"the character coverage is {character_coverage}; it must be in [0.9, 1]")
+    if not 0.98 <= character_coverage <= 1:  # what SentencePiece takes
+        wrong.append(f"the character coverage is {character_coverage}; it must be in [0.98, 1]")
     if max_length is not None and max_length < 1:
         wrong.append(f"the length limit is {max_length}; it must be 1 or more, or none")
     if max_ratio is not None and not max_ratio >= 1:

@@ -326,7 +326,14 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
         files = read_manifest(Path(other)).files
         sums |= {f"{other}/{n}": asdict(files[n]) for n in split_files("train")}
     data = folder / "data.json"
-    if data.exists() and json.loads(data.read_text("utf-8")) != sums:
+    try:
+        is_other = data.exists() and json.loads(data.read_text("utf-8")) != sums
+    except (ValueError, RecursionError):
+        raise UserError(
+            f"{data}, which holds the checksums of the prepared text, is damaged; if the text is "
+            "the same as when the run began, remove this file, and run the command again"
+        ) from None
+    if is_other:
         raise UserError(
             f"{' or '.join([settings.data.folder, *settings.data.references])} was prepared anew "
             f"since the run in {folder} began; choose another folder for `run`, or remove this one "
