@@ -4,6 +4,7 @@ It is made once, before anything else, and kept in OUT/plan.yaml: a build that w
 with it.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,7 +272,7 @@ def check_updates(name: str, training: Training, asked: Asked) -> None:
         raise UserError(
             f"--minutes {asked.minutes:g} is time for {training.updates} updates of {name}, "
             f"{training.seconds:.2g} s each, and it needs {LEAST_UPDATES} at the very least: give "
-            f"--minutes {needed:.0f} or more, a smaller --size, or more text"
+            f"--minutes {math.ceil(needed)} or more, a smaller --size, or more text"
         )
 
 

@@ -14,7 +14,8 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from oaxe import Order
+from oaxe import Order, oaxe_loss
+from oaxe.model.masking import IGNORED
 from oaxe.support.jobs import StoppedError
 from reproduction.folder import Folder
 from reproduction.synthetic import demo
@@ -32,12 +33,11 @@ def test_the_matrix_shows_another_order_than_the_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where there is one: here every order is that of the target, and from row 3 on its reverse."""
-    loss = demo.oaxe_loss
 
     def as_wanted(logits: Tensor, target: Tensor, **how: Any) -> tuple[Tensor, Order]:
-        found, order = loss(logits, target, **how)
+        found, order = oaxe_loss(logits, target, **how)
         for row, words in enumerate(target):
-            kept = torch.arange(int(words.ne(demo.IGNORED).sum()))
+            kept = torch.arange(int(words.ne(IGNORED).sum()))
             order.positions[row, : len(kept)] = kept.flip(0) if row >= 3 else kept
         return found, order
 
