@@ -5,9 +5,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from oaxe.evaluation.show import make_folder
 from oaxe.support.devices import usable_device
 from oaxe.support.errors import UserError
+from oaxe.support.files import make_folder
 from oaxe.support.jobs import INTERRUPTED, Job, run_jobs, what_is_missing
 from oaxe.support.tables import markdown
 from reproduction.report import Report, write_report

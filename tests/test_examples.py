@@ -60,6 +60,44 @@ def test_matcher_of_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(ours.equal(other) for ours, other in zip(pair, others, strict=True))
 
 
+@pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+def test_a_detector_of_transformers_trains_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same losses and gradients, to the last bit, also of a picture without objects."""
+    from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
+    from transformers.loss import loss_for_object_detection as theirs
+
+    backbone = ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1] * 4, out_features=["stage4"]
+    )
+    config = DetrConfig(
+        use_timm_backbone=False, use_pretrained_backbone=False, backbone=None,
+        backbone_config=backbone, num_labels=9, d_model=32, encoder_layers=1, decoder_layers=2,
+        encoder_ffn_dim=32, decoder_ffn_dim=32, num_queries=20, auxiliary_loss=True,
+    )  # fmt: skip
+    model = DetrForObjectDetection(config).train()
+    pictures = torch.randn(3, 3, 64, 64)
+    labels = [
+        {"class_labels": torch.randint(9, (n,)), "boxes": torch.rand(n, 4) * 0.4 + 0.1}
+        for n in (3, 0, 7)
+    ]
+
+    def step() -> tuple[dict[str, float], list[torch.Tensor]]:
+        torch.manual_seed(1)  # dropout
+        model.zero_grad()
+        out = model(pixel_values=pictures, labels=labels)
+        out.loss.backward()
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        return {name: float(value) for name, value in out.loss_dict.items()}, gradients
+
+    losses, gradients = step()
+    monkeypatch.setattr(theirs, "HungarianMatcher", theirs.HungarianMatcher)  # put back after
+    load("detection.py")["swap_matcher_of_transformers"]()
+    our_losses, our_gradients = step()
+    assert our_losses == losses
+    assert len(gradients) > 50
+    assert all(ours.equal(other) for ours, other in zip(our_gradients, gradients, strict=True))
+
+
 def test_speech_separation_learns_in_any_order_only() -> None:
     example = load("speech_separation.py")
     losses = torch.randn(5, 4, 4)

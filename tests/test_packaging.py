@@ -1,6 +1,7 @@
 """What is installed: the extras, what is said without them, and the files of a wheel."""
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,10 @@ def test_citation_and_templates_can_be_read() -> None:
     for path in templates:
         assert yaml.safe_load(path.read_text(encoding="utf-8")).keys() >= {"name", "body"}
     workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8"))
+    jobs = workflow["jobs"].values()
+    used = [step["uses"] for job in jobs for step in job["steps"] if "uses" in step]
+    assert len(used) >= 4
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", name) for name in used)  # a tag can move
     versions = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
     assert PROJECT["project"]["requires-python"] == f">={versions[0]}"
 
@@ -99,8 +104,76 @@ def test_nothing_needs_unix_to_be_imported() -> None:
                 assert node.value.id != "os" or node.attr not in UNIX_NAMES, path
                 is_signal = node.value.id == "signal" and node.attr.startswith("SIG")
                 assert not is_signal or node.attr in SIGNALS, path
-    result = run_without(tuple(UNIX - {"posix"}), "import oaxe\noaxe.oaxe_loss, oaxe.Translator")
+
+
+EVERY_MODULE = """
+import os
+import oaxe
+for name in {names!r}:
+    delattr(os, name)
+for name in {modules!r}:
+    sys.modules.pop(name, None)
+found = [m.name for m in pkgutil.walk_packages(oaxe.__path__, "oaxe.")]
+for name in found:
+    if ".kernels." not in name and not name.endswith((".ctranslate", ".__main__")):
+        import_module(name)
+print(len(found))
+sys.argv = ["oaxe", "config", "list"]
+from oaxe.__main__ import main
+main()
+"""
+
+
+def test_every_module_is_imported_without_unix() -> None:
+    """A command runs, too. (Triton and CTranslate2 need not be there.)"""
+    absent = tuple(UNIX - {"posix"})  # modules of others, imported first, know Windows themselves
+    others = [name for modules in EXTRAS.values() for name in modules if name != "ctranslate2"]
+    first = f"import pkgutil\nfrom importlib import import_module\nfor name in {others}:\n"
+    first += "    import_module(name)\nimport torch.utils.tensorboard, sacrebleu.metrics\n"
+    code = EVERY_MODULE.format(names=sorted(UNIX_NAMES), modules=absent)
+    command = [sys.executable, "-c", first + BLOCKED.format(modules=absent) + code]
+    result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+    number, first, *_ = result.stdout.splitlines()
+    assert int(number) > 150
+    assert first.startswith("multi30k/at ")
+
+
+WITHOUT_C = """
+import warnings
+import numpy as np
+import torch
+import oaxe
+from oaxe.engine.output import Int8Output, pack
+from oaxe.losses.assignment import linear_assignment
+assert oaxe.assignment_backend() == "scipy"
+table = np.arange(-60, 60, dtype=np.int8).reshape(15, 8)
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    for _ in range(3):
+        print(linear_assignment(torch.tensor([[[4.0, 1.0], [2.0, 0.0]]])).tolist())
+        layer = Int8Output(pack(table), np.ones(15, np.float32), table.sum(1, dtype=np.int32))
+        print(layer.likeliest(np.ones((1, 8), np.float32), ())[0].tolist())
+print(*(warning.message for warning in warned), sep="\\n")
+"""
+
+
+def test_without_the_compiled_parts_everything_works_and_says_so_once() -> None:
+    hidden = ("oaxe.losses._solver", "oaxe.engine._output")
+    code = f"""
+class Uncompiled:
+    def find_spec(self, name, path=None, target=None):
+        if name in {hidden!r}:
+            raise ModuleNotFoundError(name=name)
+
+sys.meta_path.insert(0, Uncompiled())
+"""
+    result = run_without((), code + WITHOUT_C)
+    assert result.returncode == 0, result.stderr
+    *found, solver, output = result.stdout.splitlines()
+    assert found == ["[[1, 0]]", "[14]"] * 3
+    assert solver.startswith("oaxe is installed without its compiled part: scipy solves")
+    assert output.startswith("oaxe is installed without its compiled part: numpy multiplies")
 
 
 BLOCKED = """

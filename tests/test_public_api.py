@@ -3,8 +3,10 @@
 After one: python -m tests.test_public_api > tests/public_api.txt
 """
 
+import ast
 import inspect
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,29 @@ def test_public_api() -> None:
         "the public names or their arguments have changed; if that is intended, say so in "
         "CHANGELOG.md and run python -m tests.test_public_api > tests/public_api.txt"
     )
+
+
+def test_everything_public_has_types() -> None:
+    """All arguments and results, also of methods; the compiled modules have stubs that fit."""
+    for name in oaxe.__all__:
+        value = getattr(oaxe, name)
+        functions = [value]
+        if inspect.isclass(value):
+            members = (getattr(value, member) for member in vars(value) if member[0] != "_")
+            functions = [member for member in members if inspect.isroutine(member)]
+        for function in functions:
+            signature = inspect.signature(function)
+            assert signature.return_annotation is not signature.empty, function
+            given = [p for p in signature.parameters.values() if p.name != "self"]
+            assert all(p.annotation is not p.empty for p in given), function
+    source = Path(str(oaxe.__file__)).parent
+    stubs = sorted(source.rglob("*.pyi"))
+    assert [stub.stem for stub in stubs] == sorted(path.stem for path in source.rglob("_*.c"))
+    for stub in stubs:
+        nodes = ast.parse(stub.read_text(encoding="utf-8")).body
+        named = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        compiled = import_module(f"oaxe.{stub.parent.name}.{stub.stem}")
+        assert named == {name for name in vars(compiled) if not name.startswith("_")}
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from oaxe.losses import oaxe_loss
 from oaxe.model.masking import IGNORED, decoder_inputs
+from oaxe.support.files import make_folder
 from oaxe.support.jobs import StoppedError
 from oaxe.systems.cmlm import Model
 from oaxe.text.batches import collate
@@ -21,11 +22,12 @@ from reproduction.folder import Folder, write_json
 from reproduction.synthetic.demo_page import write_page
 from reproduction.synthetic.demo_text import show
 from reproduction.synthetic.recipes import DEMO, Recipe
-from reproduction.synthetic.scores import ordering_of
+from reproduction.synthetic.scores import NONE, ordering_of
 from reproduction.synthetic.task import ORDERINGS, reorder
 from reproduction.synthetic.training import Training, numbers
 
 MODES = len(ORDERINGS)
+CANDIDATES = 64  # validation pairs of which one is drawn
 
 
 def run(out: Path, seed: int, console: Console, recipe: Recipe = DEMO) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def run(out: Path, seed: int, console: Console, recipe: Recipe = DEMO) -> dict[s
     ``scores`` and ``curves`` are by method, as in a result of the synthetic task; a method that was
     not tested has no scores. ``matrix`` is null if pre-training was not done.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     started, on_interrupt = time.monotonic(), signal.getsignal(signal.SIGINT)
     introduce(recipe, console)
     result: dict[str, Any] = {
@@ -86,17 +88,34 @@ def introduce(recipe: Recipe, console: Console) -> None:
 
 @torch.no_grad()
 def matching(training: Training, model: Model) -> dict[str, Any]:
-    """The model's probabilities of one target's numbers, and the order that OaXE finds."""
-    batch = collate(training.corpora["valid"], np.arange(1)).to(training.ranks.device)
+    """The model's probabilities of one target's numbers, and the order that OaXE finds.
+
+    It is the first target for which OaXE finds another right order than the one that was drawn, or
+    the first of all: where both are the same, there is nothing to see.
+    """
+    some = np.arange(min(CANDIDATES, training.recipe.valid))
+    batch = collate(training.corpora["valid"], some).to(training.ranks.device)
     inputs, target = decoder_inputs(batch.target, "unobserved")
     encoded, _ = model.length.encode(model.transformer, batch.source)
     logits = model.transformer.logits(model.transformer.decode(inputs, inputs != PAD, encoded))
     _, order = oaxe_loss(logits, target, ignore_index=IGNORED, return_order=True)
-    source = batch.source[0, :-1].tolist()
+    found = []
+    for row, words in enumerate(target):
+        n = int(words.ne(IGNORED).sum())
+        source, drawn = batch.source[row, :n].tolist(), words[:n].tolist()
+        positions = order.positions[row, :n].tolist()
+        drawn_as = ordering_of(training.task, source, drawn)
+        found_as = ordering_of(training.task, source, [drawn[column] for column in positions])
+        found.append((row, n, source, drawn, positions, drawn_as))
+        if found_as not in (drawn_as, NONE):
+            break
+    else:
+        found = found[:1]
+    row, n, source, drawn, positions, drawn_as = found[-1]
     return {
         "source": numbers(source),
-        "target": numbers(target[0].tolist()),
-        "ordering": ordering_of(training.task, source, target[0].tolist()),
-        "probability": logits[0].float().softmax(-1)[:, target[0]].tolist(),
-        "order": order.positions[0].tolist(),
+        "target": numbers(drawn),
+        "ordering": drawn_as,
+        "probability": logits[row, :n].float().softmax(-1)[:, drawn].tolist(),
+        "order": positions,
     }

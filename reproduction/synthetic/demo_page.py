@@ -30,7 +30,6 @@ STYLE = """
 .repeated { color: var(--red); font-weight: 700; text-decoration: underline double }
 .misplaced { color: var(--amber); text-decoration: underline dotted }
 .numbers td { padding: .3rem; min-width: 1.2em }
-.numbers td:last-child { text-align: left; padding-left: .8rem }
 """
 TASK = (
     "The model reads a row of numbers and writes the same numbers in any one of five orders; each "
@@ -85,11 +84,10 @@ def _orders() -> str:
 def _examples(result: Result) -> str:
     shown = []
     for number, (source, outputs) in enumerate(examples(result), 1):
-        rows = [
-            _row(name, output, marks(output, source), verdict(output, source))
-            for name, output in outputs.items()
-        ]
+        rows = [_row(name, output, marks(output, source)) for name, output in outputs.items()]
         shown.append(_numbers(f"Example {number}", [_row("source", source), *rows]))
+        verdicts = [f"{name} {verdict(output, source)}" for name, output in outputs.items()]
+        shown.append(paragraph(". ".join(verdicts) + ".", "soft"))  # which wraps on a phone
     explained = " ".join(
         f'<span class="{mark}">{mark}</span>: {meaning}.' for mark, meaning in LEGEND.items()
     )
@@ -100,12 +98,12 @@ def _numbers(name: str, rows: list[str]) -> str:
     return scroll(name, f'<tbody class="numbers">{"".join(rows)}</tbody>')
 
 
-def _row(name: str, numbers: list[int], found: Sequence[str] = (), comment: str = "") -> str:
+def _row(name: str, numbers: list[int], found: Sequence[str] = ()) -> str:
     cells = "".join(
         f'<td><span class="{mark}" title="{mark}">{escape(str(number))}</span></td>'
         for mark, number in zip(found or ["right"] * len(numbers), numbers, strict=True)
     )
-    return f'<tr><th scope="row">{name}</th>{cells}<td>{escape(comment)}</td></tr>'
+    return f'<tr><th scope="row">{name}</th>{cells}</tr>'
 
 
 def _curves(result: Result) -> str:
@@ -146,7 +144,12 @@ def _chosen(result: Result) -> str:
     ]
     head = ["order", "training data", *outputs]
     caption = "Share of the answers; the training data for comparison"
-    return "<h2>Which order they choose</h2>" + table(caption, head, rows)
+    explained = paragraph(
+        "The training data have the orders as often as those of the paper (its appendix): some "
+        "more often than others.",
+        "soft",
+    )
+    return "<h2>Which order they choose</h2>" + table(caption, head, rows) + explained
 
 
 def _matrix(result: Result) -> str:
@@ -161,10 +164,11 @@ def _matrix(result: Result) -> str:
             "Cost matrix of one sequence, with the orders that XE and OaXE train on",
         )
         + paragraph(
-            "A row is a position of the answer, a column a number of the target (drawn: "
-            f"{matrix['ordering']}); the darker a cell, the likelier the model finds that number "
-            "at that position. XE (squares) trains on the target as it was drawn. OaXE (dots) "
-            "finds the most likely order in which each number is used once: "
+            "The first validation pair for which OaXE finds another right order than the one that "
+            "was drawn, if there is one. A row is a position of the answer, a column a number of "
+            f"the target (drawn: {matrix['ordering']}); the darker a cell, the likelier the model "
+            "finds that number at that position. XE (squares) trains on the target as it was "
+            "drawn. OaXE (dots) finds the most likely order in which each number is used once: "
             f"{' '.join(map(str, found))}, which is "
             + (f"{names[0]}. " if names else "not quite one of the right orders. ")
             + "Beside each name stands the mean probability of its cells.",

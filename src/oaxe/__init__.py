@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     )
     from oaxe.losses.plots import plot_alignment
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "AXELoss",
     "BagOfNgramsLoss",

@@ -81,6 +81,24 @@ def test_an_unknown_command_lists_those_that_there_are(program: typer.Typer, nam
 
 
 @pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("tr", ["train", "translate"]),
+        ("train multi30k/dag", ["multi30k/dag", "multi30k/dag-ngrams"]),
+        ("config show tatoeba/a", ["tatoeba/at-small"]),
+        ("data get newstest", ["newstest-en-de"]),
+        ("translate --mod", ["--model"]),
+    ],
+)
+def test_shells_complete_names(typed: str, expected: list[str]) -> None:
+    words = {"COMP_WORDS": f"oaxe {typed}", "COMP_CWORD": str(len(typed.split()))}
+    asked = CliRunner().invoke(
+        app.app, [], prog_name="oaxe", env=words | {"_OAXE_COMPLETE": "complete_bash"}
+    )
+    assert asked.output.split() == expected
+
+
+@pytest.mark.parametrize(
     ("code", "absent"),
     [
         ("import oaxe.commands.app", ["torch", "numpy", "scipy", "matplotlib"]),

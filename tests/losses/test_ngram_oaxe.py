@@ -110,3 +110,14 @@ def test_rejects_wrong_options() -> None:
         oaxe.ngram_oaxe_loss(logits, target, n=0)
     with pytest.raises(ValueError, match="truncation must be"):
         oaxe.ngram_oaxe_loss(logits, target, truncation=1)
+
+
+def test_smoothed_from_hidden_states_it_is_never_below_zero() -> None:
+    """With a vocabulary of one word all losses are 0, but for rounding."""
+    for seed in range(50):
+        torch.manual_seed(seed)
+        hidden, embedding = torch.randn(8, 1, 5), torch.randn(1, 5)
+        loss = oaxe.linear_ngram_oaxe_loss(
+            hidden, embedding, torch.zeros(8, 1, dtype=torch.long), label_smoothing=0.1
+        )
+        assert 0 <= loss < 1e-6

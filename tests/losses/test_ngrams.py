@@ -231,3 +231,13 @@ def test_rejects_wrong_n() -> None:
         oaxe.dag_ngram_loss(logits, links, target, n=0)
     with pytest.raises(ValueError, match="n must be 1 or 2 for CTC, got 3"):
         oaxe.ctc_ngram_loss(logits, target, blank=2, n=3)
+
+
+def test_graphs_that_are_shorter_than_an_ngram_have_no_gradient() -> None:
+    """Nor is it infinite, in whatever target."""
+    logits = torch.randn(5, 1, 2, requires_grad=True)
+    links, target = torch.full((5, 1, 1), -torch.inf), torch.randint(2, (5, 8))
+    losses = oaxe.dag_ngram_loss(logits, links, target, reduction="none")
+    assert losses.tolist() == [8.0] * 5
+    (gradient,) = torch.autograd.grad(losses.sum(), logits)
+    assert gradient.eq(0).all()

@@ -4,11 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from oaxe.pipeline import recipes
-from oaxe.pipeline.plan import Asked, Plan, ask, find_plan, make_plan, plan_table, save_plan
+from oaxe.pipeline.plan import (
+    Asked,
+    Plan,
+    Training,
+    ask,
+    check_updates,
+    find_plan,
+    make_plan,
+    plan_table,
+    save_plan,
+)
 from oaxe.pipeline.probe import random_corpus, seconds_an_update
 from oaxe.pipeline.recipes import GLANCING, Machine
 from oaxe.pipeline.survey import hold_out, survey
@@ -190,3 +201,11 @@ def test_a_damaged_plan_is_no_traceback(pair: Pair, tmp_path: Path) -> None:
 def test_a_plan_knows_its_machine(pair: Pair) -> None:
     plan: Plan = make_plan(asked_for(pair), taking(1.0, 1.0, 1.0))
     assert plan.machine == Machine("cpu", "tiny", 1_000, 2_000)
+
+
+@pytest.mark.parametrize(("updates", "needed"), [(41, 2), (1, 50), (49, 2), (0, 50)])
+def test_too_few_minutes_are_told_with_the_number_that_is_enough(updates: int, needed: int) -> None:
+    asked = mock.Mock(minutes=1.0)
+    with pytest.raises(UserError, match=rf"--minutes 1 is .*: give --minutes {needed} or more"):
+        check_updates("the model", Training(updates, 1024, 0.7), asked)
+    check_updates("the model", Training(50, 1024, 0.7), asked)

@@ -1,6 +1,8 @@
 """Lines are wrapped at a terminal, and stay whole in a file."""
 
 import io
+import subprocess
+import sys
 
 import pytest
 from rich.table import Table
@@ -40,3 +42,23 @@ def test_a_table_in_a_file_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = printed(table)
     assert len(lines) > 5  # the row is wrapped
     assert len({len(line) for line in lines}) == 1
+
+
+def test_work_goes_on_when_the_reader_leaves() -> None:
+    """As with `| head -1`: it is no failure."""
+    code = """
+import sys
+from oaxe.support.console import new_console
+console = new_console()
+for number in range(5000):
+    console.print(f"line {number}")
+print("done", file=sys.stderr)
+"""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"line 0\n"
+        process.stdout.close()
+        assert process.stderr.read() == b"done\n"
+    assert process.returncode == 0

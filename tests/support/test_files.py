@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from oaxe.support import files
 from oaxe.support.errors import UserError
 from oaxe.support.files import (
     check_output,
@@ -18,6 +19,22 @@ from oaxe.support.files import (
     write_together,
     write_whole,
 )
+
+
+def test_windows_opens_no_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And syncs only what can be written."""
+    monkeypatch.setattr(files, "WINDOWS", True)
+    opened, really = [], os.open
+
+    def noting(path: Path, flags: int, *how: int) -> int:
+        opened.append((path, flags))
+        return really(path, flags, *how)
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(os, "open", noting)
+    sync(tmp_path)
+    sync(tmp_path / "file")
+    assert opened == [(tmp_path / "file", os.O_RDWR)]
 
 
 def test_a_kill_leaves_the_old_content_or_the_new(

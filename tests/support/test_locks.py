@@ -76,7 +76,10 @@ def test_file_systems_without_locks_are_used(
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"), locked(tmp_path / "file/run", "training"):
+    not_there = pytest.raises(
+        UserError, match=r"cannot make the folder .*file/run: Not a directory"
+    )
+    with not_there, locked(tmp_path / "file/run", "training"):
         pass
     (tmp_path / ".lock").symlink_to("nowhere/lock")
     with pytest.raises(FileNotFoundError), locked(tmp_path, "training"):

@@ -243,7 +243,10 @@ def test_a_run_of_an_earlier_version_is_refused(data: Path, tmp_path: Path) -> N
         "train": {"steps": 3},
     }
     config.write_text(yaml.safe_dump(earlier))
-    problems = ("loss is not an option; known: run, data,", "model.kind is not an option; known:")
+    problems = (
+        "loss is not an option; did you mean cmlm.loss?",
+        "model.kind is not an option; known:",
+    )
     with pytest.raises(UserError, match=r"this version of oaxe cannot continue; choose") as error:
         train_small(settings)
     assert all(problem in str(error.value) for problem in problems)

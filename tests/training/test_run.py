@@ -190,3 +190,22 @@ def test_a_damaged_log_of_starts_does_not_stop_a_run(
     log.write_bytes(content.encode(errors="surrogateescape"))
     train_small(settings)
     assert "time" in json.loads(log.read_text())[-1]
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"a": 1'])
+def test_damaged_checksums_of_the_data_are_told(data: Path, tmp_path: Path, content: str) -> None:
+    settings = settings_of(data, tmp_path / "run", train__steps=2)
+    train_small(settings)
+    (tmp_path / "run/data.json").write_text(content)
+    with pytest.raises(UserError, match=r"data\.json, .* is damaged; .* remove this file"):
+        train_small(settings)
+    (tmp_path / "run/data.json").unlink()
+    train_small(settings)
+
+
+@pytest.mark.parametrize("line", ["[]", '{"step": 3}', '{"step": "x", "what": "train"}', '{"ste'])
+def test_a_damaged_log_is_read_up_to_the_damage(tmp_path: Path, line: str) -> None:
+    good = '{"step": 1, "what": "train", "loss": 2.0}\n'
+    (tmp_path / "metrics.jsonl").write_text(f"{good}{line}\n{good}")
+    RunLog(tmp_path, Console(file=io.StringIO()), step=9).close()
+    assert (tmp_path / "metrics.jsonl").read_text() == good

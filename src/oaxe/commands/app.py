@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from oaxe import __version__
 from oaxe.commands.build import build
@@ -32,6 +32,18 @@ class Listing(TyperGroup):
             close = did_you_mean(args[0], names)
             ctx.fail(f"no such command: {args[0]}{close or '.'} There are {', '.join(names)}.")
         return super().resolve_command(ctx, args)
+
+
+class Explaining(TyperCommand):
+    """An option that needs two files says which."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if "requires 2 arguments" in getattr(error, "message", ""):
+                error.message += " Give two files: the source, then the target."  # type: ignore[attr-defined]
+            raise
 
 
 app = typer.Typer(
@@ -63,7 +75,7 @@ commands: list[Callable[..., None]] = [
     build, prepare, train, translate, serve, export, distill, ngrams, evaluate,
 ]  # fmt: skip
 for command in commands:
-    app.command()(command)
+    app.command(cls=Explaining)(command)
 app.add_typer(config, name="config")
 app.add_typer(data, name="data")
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from oaxe.commands.options import Overrides
+from oaxe.commands.options import Overrides, configuration_names
 from oaxe.support.errors import UserError, did_you_mean
 
 SHIPPED = Path(__file__).parents[1] / "configs"
@@ -48,7 +48,9 @@ def show(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME_OR_FILE]", help="A configuration to print. Default: all settings."
+            metavar="[NAME_OR_FILE]",
+            autocompletion=configuration_names,
+            help="A configuration to print. Default: all settings.",
         ),
     ] = None,
     system: Annotated[
@@ -84,7 +86,11 @@ def systems() -> None:
 def check(
     configurations: Annotated[
         list[str],
-        typer.Argument(metavar="NAME_OR_FILE...", help="Configurations by name, or YAML files."),
+        typer.Argument(
+            metavar="NAME_OR_FILE...",
+            autocompletion=configuration_names,
+            help="Configurations by name, or YAML files.",
+        ),
     ],
     changes: Overrides = None,
 ) -> None:

@@ -5,12 +5,15 @@ from typing import Annotated
 
 import typer
 
+from oaxe.commands.options import dataset_names
+
 data = typer.Typer(help="Download data sets by name, and prepare them.", no_args_is_help=True)
 
 DatasetName = Annotated[
     str,
     typer.Argument(
-        help="Name of a data set (`oaxe data list`); wmt14-de-en is wmt14-en-de in reverse."
+        autocompletion=dataset_names,
+        help="Name of a data set (`oaxe data list`); wmt14-de-en is wmt14-en-de in reverse.",
     ),
 ]
 DatasetFolder = Annotated[

@@ -131,10 +131,10 @@ def evaluate(
     from oaxe.evaluation.models import unused_options
     from oaxe.evaluation.outputs import names_and_paths
     from oaxe.evaluation.references import read_references
-    from oaxe.evaluation.show import make_folder, show, write
+    from oaxe.evaluation.show import show, write
     from oaxe.support.console import new_console
     from oaxe.support.extras import require_extra
-    from oaxe.support.files import check_output
+    from oaxe.support.files import check_output, make_folder
 
     options = Options(
         baseline=baseline,

@@ -11,10 +11,25 @@ import typer
 
 SAVED = "Default: as the model was saved."
 
+
+def configuration_names(incomplete: str) -> list[str]:
+    """For shells, which complete files by themselves."""
+    from oaxe.commands.config import shipped
+
+    return [name for name in shipped() if name.startswith(incomplete)]
+
+
+def dataset_names(incomplete: str) -> list[str]:
+    from oaxe.text.datasets.catalogue import CATALOGUE
+
+    return [name for name in CATALOGUE if name.startswith(incomplete)]
+
+
 Configuration = Annotated[
     str,
     typer.Argument(
         metavar="NAME_OR_FILE",
+        autocompletion=configuration_names,
         help="A configuration by name (`oaxe config list`), or the path of a YAML file.",
     ),
 ]

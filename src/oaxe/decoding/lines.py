@@ -13,6 +13,7 @@ from rich.progress import track
 
 from oaxe.decoding.translator import Option, Translation, Translator
 from oaxe.support.files import appears_whole, check_output
+from oaxe.text.guess import warn_of_target
 from oaxe.text.lines import Lines
 from oaxe.text.sentences import Paragraph, split_paragraph
 
@@ -55,6 +56,8 @@ def translate_file(
         out = sys.stdout.buffer if output is None else stack.enter_context(appears_whole(output))
         first_line, language = 1, translator.languages[1]
         for chunk in _chunks(given, _shown(given, output)):
+            if first_line == 1:
+                warn_of_target(chunk, translator.languages, given.path)
             numbers = range(first_line, first_line + len(chunk))
             parts = [split_paragraph(t) if paragraphs else Paragraph([t], ["", ""]) for t in chunk]
             found = translator.translate_scored(

@@ -25,7 +25,7 @@ from oaxe.support.checksums import checksum, sha256
 from oaxe.support.config import build
 from oaxe.support.errors import UserError
 from oaxe.support.extras import require_extra
-from oaxe.support.files import sync
+from oaxe.support.files import make_folder, sync
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +46,7 @@ def save_folder(
     """Write the three files, each under another name first."""
     from safetensors.torch import save_file
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     weights = {
         name: tensor.cpu().contiguous()
         for name, tensor in system.state_dict().items()
@@ -111,6 +111,8 @@ def _find(path: str | Path) -> Path:
                 f"the run {path} is not finished: it has no folder `model` yet; run the command "
                 f"that began it again, which goes on{other}"
             )
+    if folder.is_file():
+        raise UserError(f"{path} is a file; give the folder of a run or of a saved model")
     if not folder.is_dir():
         if folder.parent != Path() and folder.parent.is_dir():
             raise UserError(f"there is no folder {path}; give one of those in {folder.parent}")
@@ -133,7 +135,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON: {error}") from None
+        raise UserError(f"{path} is not JSON: {error}; save or fetch the model again") from None
     if not isinstance(config, dict) or "format" not in config:
         raise UserError(
             f"{path} was not written by oaxe but by another toolkit, whose models have other "

@@ -14,7 +14,7 @@ from ctranslate2.specs import common_spec, transformer_spec
 from oaxe.engine.graph import EPSILON, Weights
 from oaxe.search.hypothesis import special
 from oaxe.support.errors import UserError
-from oaxe.support.files import write_synced
+from oaxe.support.files import make_folder, write_synced
 from oaxe.text.symbols import BOS, EOS, UNK
 
 NEVER = np.float32(-1e9)  # the bias of a symbol that may not be predicted
@@ -57,7 +57,7 @@ def export(
     about.layer_norm_epsilon = EPSILON
     spec.validate()
     spec.optimize(quantization="int8" if int8 else None)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     spec.save(str(folder))
     write_synced(folder / "subwords.model", subwords)
 

@@ -23,7 +23,7 @@ from oaxe.engine.graph import Weights, decoder_graph, encoder_graph, link_table,
 from oaxe.support.checksums import checksum_of
 from oaxe.support.config import build, to_mapping
 from oaxe.support.errors import UserError
-from oaxe.support.files import write_synced
+from oaxe.support.files import make_folder, write_synced
 
 POSITIONS = ("source_positions", "target_positions", "source_from_end", "target_from_end")
 
@@ -70,7 +70,7 @@ def export(
         "crc32": {name: int(checksum_of([data]).crc32, 16) for name, data in files.items()},
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for name, data in files.items():
         write_synced(folder / name, data)
     write_synced(folder / "config.json", (json.dumps(content, indent=2) + "\n").encode())

@@ -7,9 +7,10 @@ same whole numbers. The layout in memory is that of the C code in ``_output.c``,
 of words in the cache for all positions: 16 words side by side, 4 numbers of each.
 """
 
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -73,6 +74,8 @@ class Int8Output:
         self.packed, self.scale, self.sums = packed, scale, sums
         self.vocab_size = len(scale)
         self.path = path or paths()[0]
+        if _output is None:
+            _say_once()
         n_panels = len(packed) * WORDS // PANEL
         ends = np.linspace(0, n_panels, min(threads, n_panels) + 1).round().astype(int).tolist()
         self._shares = list(pairwise(ends))
@@ -128,6 +131,15 @@ class Int8Output:
             found.append(_likeliest(logits, never))
             start += len(part)
         return _joined(found)
+
+
+@cache
+def _say_once() -> None:
+    warnings.warn(
+        "oaxe is installed without its compiled part: numpy multiplies in int8, slower. Install a "
+        "wheel, or a C compiler and then oaxe again",
+        stacklevel=2,
+    )
 
 
 def paths() -> list[str]:

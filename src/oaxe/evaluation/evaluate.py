@@ -22,7 +22,15 @@ from oaxe.evaluation.speed import measure_speed, speed_up
 from oaxe.support.checksums import checksum
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
-from oaxe.text.languages import bleu_tokenizer, check_direction, is_unspaced, unit, words
+from oaxe.text.guess import warn_of_target
+from oaxe.text.languages import (
+    bleu_tokenizer,
+    check_direction,
+    is_unspaced,
+    language_in_name,
+    unit,
+    words,
+)
 
 FORMAT = 2
 TOKENIZED = 100  # lines that end in " .", as for sacreBLEU's own warning
@@ -79,9 +87,7 @@ def evaluate(
     if not references.language and len(targets) == 1:
         references = replace(references, language=targets.pop())
     for name, translator in translators.items():
-        if references.language == translator.languages[0] != translator.languages[1]:
-            text = references.files[0]
-            check_direction(name, translator.languages, text, ("", references.language))
+        _check_direction(name, translator.languages, references)
     outputs = [read_output(name, path, references) for name, path in files.items()]
     for name, translator in translators.items():
         outputs.append(_translate(name, paths[name], translator, references, options, console))
@@ -109,6 +115,16 @@ def evaluate(
     }
     # A single output has its numbers at the top too.
     return (found[baseline] if len(found) == 1 else {}) | report, outputs
+
+
+def _check_direction(name: str, its: tuple[str, str], references: References) -> None:
+    """Raises UserError if a model is for the other direction; warns if the text looks like that."""
+    text, source, target = references.files[-1], references.source_language, references.language
+    if len(references.files) > 1:  # not of a file that has both
+        source = source or language_in_name(text, its)
+    if its[0] != its[1] and (source == its[1] or target == its[0]):
+        check_direction(name, its, text, (source, target if target != source else ""))
+    warn_of_target(references.sources or (), its, text)
 
 
 def _translate(

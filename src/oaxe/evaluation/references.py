@@ -19,8 +19,9 @@ class References:
     texts: list[list[str]]  # one or more a sentence; blank only if all of the sentence are
     sources: list[str] | None  # needed only for models that translate them
     language: str
-    files: list[Path]
+    files: list[Path]  # the source is the last
     notes: list[str] = field(default_factory=list)  # for the reader of the report
+    source_language: str = ""  # where it is known
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -117,10 +118,13 @@ def _from_folder(folder: Path, split: str, language: str | None) -> References:
     if split not in ("valid", "test"):
         raise UserError(f"--split must be valid or test, got {split}")
     corpus = Corpus.open(folder, split)
-    files = [folder / f"{split}.{side}.txt" for side in ("source", "target")]
+    files = [folder / f"{split}.{side}.txt" for side in ("target", "source")]
     texts = [[target] for target in corpus.targets_text]
-    language = language or read_manifest(folder).target_language
-    return References(texts, corpus.sources_text, language, files)
+    manifest = read_manifest(folder)
+    language = language or manifest.target_language
+    return References(
+        texts, corpus.sources_text, language, files, source_language=manifest.source_language
+    )
 
 
 def _from_json_lines(path: Path, language: str) -> References:

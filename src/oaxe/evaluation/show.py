@@ -29,16 +29,6 @@ def show(report: Report, console: Console) -> None:
         console.print(Text(line), soft_wrap=True)
 
 
-def make_folder(folder: Path) -> None:
-    """Called before the work, so that a folder that cannot be made is reported at once."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"cannot make the folder {folder}: {error.strerror}; choose another one"
-        ) from None
-
-
 def write(
     report: Report, outputs: Sequence[Output], json_path: Path | None, folder: Path | None
 ) -> None:

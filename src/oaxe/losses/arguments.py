@@ -25,16 +25,14 @@ def check_targets(
             "logits must be floating point of shape (batch, length, vocab), not flattened; "
             f"got {logits.dtype} of shape {tuple(logits.shape)}"
         )
+    if logits.shape[2] == 0:
+        raise ValueError(f"the vocabulary is empty: logits are of shape {tuple(logits.shape)}")
     if target.dim() != 2 or target.is_floating_point() or target.dtype == torch.bool:
         raise ValueError(
             "target must be token ids of shape (batch, length), such as target.long() has; "
             f"got {target.dtype} of shape {tuple(target.shape)}"
         )
-    if logits.device != target.device:
-        raise ValueError(
-            f"predictions are on {logits.device}, target on {target.device}; move one of them, "
-            "for example target.to(logits.device)"
-        )
+    check_devices("predictions", logits, target=target)
     if logits.shape[0] != target.shape[0]:
         raise ValueError(f"predictions have batch size {logits.shape[0]}, target {target.shape[0]}")
     if same_length and logits.shape[1] != target.shape[1]:
@@ -93,6 +91,7 @@ def check_class_weights(weight: Tensor | None, logits: Tensor) -> Tensor | None:
             "weight holds one floating point weight for each class of the vocabulary: it must be "
             f"of shape ({vocab},), got {weight.dtype} of shape {tuple(weight.shape)}"
         )
+    check_devices("predictions", logits, weight=weight)
     return weight.detach().to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -101,6 +100,7 @@ def prediction_mask(logits: Tensor, logit_mask: Tensor | None) -> Tensor:
     if logit_mask is None:
         return logits.new_ones(logits.shape[:2], dtype=torch.bool)
     check_mask("logit_mask", logit_mask, logits.shape[:2])
+    check_devices("predictions", logits, logit_mask=logit_mask)
     return logit_mask
 
 
@@ -111,8 +111,25 @@ def check_tensors(**given: object) -> None:
             raise TypeError(f"{name} must be a tensor, got {type(value).__name__}{hint}")
 
 
+def check_devices(name: str, tensor: Tensor, **others: Tensor) -> None:
+    for other, value in others.items():
+        if value.device != tensor.device:
+            raise ValueError(
+                f"{name} are on {tensor.device}, {other} on {value.device}; move one of them, for "
+                f"example {other}.to({str(tensor.device)!r})"
+            )
+
+
+def check_whole(name: str, value: object) -> None:
+    if not torch.compiler.is_compiling() and not isinstance(value, SupportsIndex):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+
+
 def check_mask(name: str, mask: Tensor | None, shape: Sequence[int]) -> None:
-    if mask is not None and (mask.dtype != torch.bool or tuple(mask.shape) != tuple(shape)):
+    if mask is None:
+        return
+    check_tensors(**{name: mask})
+    if mask.dtype != torch.bool or tuple(mask.shape) != tuple(shape):
         raise ValueError(
             f"{name} must be bool of shape {tuple(shape)}, True for what takes part, "
             f"got {mask.dtype} of shape {tuple(mask.shape)}"
@@ -120,6 +137,7 @@ def check_mask(name: str, mask: Tensor | None, shape: Sequence[int]) -> None:
 
 
 def check_blank(logits: Tensor, blank: int) -> None:
+    check_whole("blank", blank)
     if not 0 <= blank < logits.shape[2]:
         raise ValueError(f"blank is {blank}, outside the vocabulary 0..{logits.shape[2] - 1}")
 

@@ -1,12 +1,14 @@
 """Exact minimum-cost assignment of a batch: which word goes to which position."""
 
+import warnings
+from functools import cache
 from types import ModuleType
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oaxe.losses.arguments import check_mask, check_tensors
+from oaxe.losses.arguments import check_devices, check_mask, check_tensors
 
 try:
     from oaxe.losses import _solver
@@ -75,6 +77,9 @@ def linear_assignment(
         )
     check_mask("mask", mask, (cost.shape[0], rows))
     check_mask("column_mask", column_mask, (cost.shape[0], columns))
+    for name, given in (("mask", mask), ("column_mask", column_mask)):
+        if given is not None:
+            check_devices("costs", cost, **{name: given})
     cost = cost.detach()
     if rows > columns or column_mask is not None:
         return _fewer_columns(cost, column_mask)
@@ -196,11 +201,21 @@ def _solve_with_c(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
     return column, not_finite
 
 
+@cache
+def _say_once() -> None:
+    warnings.warn(
+        "oaxe is installed without its compiled part: scipy solves assignments on the CPU, about "
+        "five times slower. Install a wheel, or a C compiler and then oaxe again",
+        stacklevel=2,
+    )
+
+
 def _solve_with_scipy(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
     """The same answers, about five times slower; -1 in the first column marks a bad problem."""
     import numpy as np
     from scipy.optimize import linear_sum_assignment
 
+    _say_once()
     batch, rows, columns = cost.shape
     column = np.tile(np.arange(rows), (batch, 1))
     not_finite = 0

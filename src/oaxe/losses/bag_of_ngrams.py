@@ -17,6 +17,7 @@ from oaxe.losses.arguments import (
     Targets,
     at_least_float32,
     check_targets,
+    check_whole,
     not_negative,
     prediction_mask,
     reduce,
@@ -70,6 +71,7 @@ def ngram_targets(
     logits: Tensor, target: Tensor, n: int, logit_mask: Tensor | None, ignore_index: int
 ) -> tuple[Targets, Tensor]:
     """The targets, and the mask of predictions."""
+    check_whole("n", n)
     if n < 1:
         raise ValueError(f"an n-gram has at least one word, got n = {n}")
     targets = check_targets(logits, target, ignore_index, same_length=False)

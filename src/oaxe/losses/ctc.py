@@ -117,7 +117,10 @@ def ctc_tokens(
     if target.device.type == "cpu" and not torch.compiler.is_compiling():
         rows = rows_with_blank(targets, blank)
         if rows:
-            raise ValueError(f"target holds the blank ({blank}) in batch rows {rows[:10]}")
+            raise ValueError(
+                f"target holds the blank ({blank}) in batch rows {rows[:10]}; give the blank an id "
+                "that no word has"
+            )
     return targets, tokens, mask
 
 

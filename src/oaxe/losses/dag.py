@@ -17,6 +17,7 @@ from oaxe.losses.arguments import (
     Reduction,
     Targets,
     at_least_float32,
+    check_devices,
     check_targets,
     check_tensors,
     kept_first,
@@ -132,6 +133,7 @@ def dag_words(
     """The targets, their words with ignored ones last, the links in float32 or better, the mask."""
     targets = check_targets(logits, target, ignore_index, same_length=False)
     check_tensors(links=links)
+    check_devices("predictions", logits, links=links)
     batch, vertices = logits.shape[:2]
     if links.shape != (batch, vertices, vertices) or not links.is_floating_point():
         raise ValueError(

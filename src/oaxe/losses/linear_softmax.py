@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oaxe.losses.arguments import Targets, at_least_float32, check_tensors
+from oaxe.losses.arguments import Targets, at_least_float32, check_devices, check_tensors
 from oaxe.losses.rows import rows_of
 
 CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**29}  # of logits at a time
@@ -49,10 +49,16 @@ def as_linear_would(input: Tensor, linear_weight: Tensor, linear_bias: Tensor | 
             "input must be floating point (..., dim) and linear_weight (vocab, dim), "
             f"got {input.dtype} of shape {tuple(input.shape)} and {tuple(linear_weight.shape)}"
         )
-    if linear_bias is not None and linear_bias.shape != (vocab,):
-        raise ValueError(f"linear_bias must be of shape ({vocab},), got {tuple(linear_bias.shape)}")
+    check_devices("hidden states", input, linear_weight=linear_weight)
+    if linear_bias is not None:
+        check_tensors(linear_bias=linear_bias)
+        check_devices("hidden states", input, linear_bias=linear_bias)
+        if linear_bias.shape != (vocab,):
+            raise ValueError(
+                f"linear_bias must be of shape ({vocab},), got {tuple(linear_bias.shape)}"
+            )
     kind = input.device.type
-    if torch.is_autocast_enabled(kind):
+    if kind != "meta" and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         input, linear_weight = input.to(dtype), linear_weight.to(dtype)
     if linear_weight.dtype != input.dtype:

@@ -137,7 +137,9 @@ def linear_ngram_oaxe(
     words = targets.words.gather(1, kept_first(targets.mask))
     normalizer = layer_logsumexp(layer, targets.mask, capacity)
     costs = not_negative(normalizer.unsqueeze(2) - sentence_scores(layer, words))
-    smooth = uniform_losses(layer, None, normalizer) if label_smoothing else normalizer
+    smooth = (
+        not_negative(uniform_losses(layer, None, normalizer)) if label_smoothing else normalizer
+    )
     return _matched(costs, smooth, targets, *options), targets
 
 

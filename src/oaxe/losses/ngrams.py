@@ -20,6 +20,7 @@ from oaxe.losses.arguments import (
     Reduction,
     Targets,
     at_least_float32,
+    check_whole,
     leading,
     not_negative,
     reduce,
@@ -125,8 +126,9 @@ def _dag_losses(
     number = reached.sum((1, 2))
     n_words = targets.mask.sum(1)
     brevity = (1 - n_words / visits.sum(1).clamp(min=1)).clamp(max=0).exp()
-    tiny = torch.finfo(number.dtype).tiny
-    score = brevity * clipped(counts, words, n_words, n) / number.clamp(min=tiny)
+    # Where no path has n words there are none to divide by, and no gradient.
+    number = number.where(number > torch.finfo(number.dtype).tiny ** 0.5, 1)
+    score = brevity * clipped(counts, words, n_words, n) / number
     return _of_score(score, n_words, n)
 
 
@@ -250,6 +252,7 @@ def _of_score(score: Tensor, n_words: Tensor, n: int) -> Tensor:
 
 
 def check_n(n: int) -> None:
+    check_whole("n", n)
     if n < 1:
         raise ValueError(f"an n-gram has at least one word, got n = {n}")
 

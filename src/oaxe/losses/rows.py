@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oaxe.losses.arguments import check_whole
+
 
 class Rows(NamedTuple):
     """Which of n rows lie where in a smaller tensor of ``capacity`` rows, and back."""
@@ -43,6 +45,9 @@ def rows_of(mask: Tensor, capacity: int) -> Rows:
         >>> rows.put(torch.tensor([1.0, 2.0, 3.0]))
         tensor([0., 1., 2., 0.])
     """
+    check_whole("capacity", capacity)
+    if capacity < 0:
+        raise ValueError(f"capacity is a number of positions, 0 or more, got {capacity}")
     count = mask.cumsum(0)
     slot = torch.where(mask, count - 1, capacity).clamp(max=capacity)
     row = torch.arange(len(mask), device=mask.device)

@@ -4,6 +4,7 @@ It is made once, before anything else, and kept in OUT/plan.yaml: a build that w
 with it.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from oaxe.pipeline.survey import Survey, held_out, survey
 from oaxe.support.config import build, changed, load, required, to_mapping
 from oaxe.support.devices import usable_device
 from oaxe.support.errors import UserError, did_you_mean
-from oaxe.support.files import write_whole
+from oaxe.support.files import make_folder, write_whole
 from oaxe.support.tables import TextTable
 from oaxe.text.lines import Pair, read_parallel
 from oaxe.text.manifest import SIDES, SPLITS
@@ -182,7 +183,7 @@ def _comparable(asked: Asked) -> dict[str, Any]:
 
 
 def save_plan(out: Path, plan: Plan) -> None:
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     write_whole(out / PLAN, yaml.safe_dump(to_mapping(plan), sort_keys=False))
 
 
@@ -271,7 +272,7 @@ def check_updates(name: str, training: Training, asked: Asked) -> None:
         raise UserError(
             f"--minutes {asked.minutes:g} is time for {training.updates} updates of {name}, "
             f"{training.seconds:.2g} s each, and it needs {LEAST_UPDATES} at the very least: give "
-            f"--minutes {needed:.0f} or more, a smaller --size, or more text"
+            f"--minutes {math.ceil(needed)} or more, a smaller --size, or more text"
         )
 
 

@@ -82,7 +82,8 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         content = {}
     if not isinstance(content, dict):
         raise UserError(
-            f"{path} must hold sections of `key: value`, not a {type(content).__name__}"
+            f"{path} must hold sections of `key: value`, not a {type(content).__name__}; "
+            "`oaxe config show` prints them all"
         )
     for change in overrides:
         override(content, change)
@@ -255,6 +256,10 @@ def _fields(kind: type[Any]) -> list[tuple[dataclasses.Field[Any], Any]]:
     return [(field, hints[field.name]) for field in dataclasses.fields(kind)]
 
 
+def _names(kind: type[Any]) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
 def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any:
     if not isinstance(content, Mapping):
         problems.append(
@@ -262,11 +267,14 @@ def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any
         )
         return None
     fields = _fields(kind)
-    names = [field.name for field, _ in fields]
+    names = _names(kind)
     for key in content:
         if key not in names:
             known = f"; known: {', '.join(names)}" if names else "; there are none here"
+            inside = [f.name for f, hint in fields if _is_section(hint) and key in _names(hint)]
             close = did_you_mean(_plain(key), names, path)
+            if inside and not close:
+                close = f"; did you mean {path}{inside[0]}.{_plain(key)}?"
             problems.append(f"{path}{_plain(key)} is not an option{close or known}")
     values: dict[str, Any] = {}
     before = len(problems)

@@ -1,9 +1,18 @@
 """Output of the commands: wrapped at a terminal, in whole lines to a pipe or a file."""
 
 import os
+import sys
 from typing import IO
 
 from rich.console import Console
+
+
+class Patient(Console):
+    """Whoever reads may leave, as `| head` does: the work goes on, and nothing has failed."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def new_console(file: IO[str] | None = None) -> Console:
@@ -12,6 +21,6 @@ def new_console(file: IO[str] | None = None) -> Console:
     Rich assumes 80 columns for a pipe. Tables keep to that width, lines do not. Both keep to
     COLUMNS if it is set.
     """
-    console = Console(file=file)
+    console = Patient(file=file)
     console.soft_wrap = not (console.is_terminal or os.environ.get("COLUMNS"))
     return console

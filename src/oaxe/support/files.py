@@ -9,6 +9,8 @@ from typing import Any, BinaryIO
 
 from oaxe.support.errors import UserError
 
+WINDOWS = os.name == "nt"
+
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
@@ -83,11 +85,23 @@ def write_synced(path: Path, data: bytes) -> None:
 
 def sync(path: Path) -> None:
     """Wait until a file, or the list of names in a folder, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    if WINDOWS and path.is_dir():  # which cannot be opened there
+        return
+    descriptor = os.open(path, os.O_RDWR if WINDOWS else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder if need be; call it before long work. Raises UserError if that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot make the folder {folder}: {error.strerror}; choose another one"
+        ) from None
 
 
 def check_output(path: Path | None, *inputs: Path | None) -> None:

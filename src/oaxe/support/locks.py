@@ -8,6 +8,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from oaxe.support.errors import UserError
+from oaxe.support.files import make_folder
 
 # Seconds. NFS releases the lock of a machine that vanished after 90, usually.
 UNTIL_RELEASED = 120.0
@@ -28,7 +29,7 @@ def locked(folder: Path, doing: str, patience: float = 0.0) -> Iterator[None]:
     Raises:
         UserError: another process holds the lock.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / ".lock"
     path.touch()  # a folder that cannot be written is an error, a missing lock is not
     lock = FileLock(path, timeout=0, fallback_to_soft=False)

@@ -8,6 +8,8 @@ Nothing is mended or skipped: a line that cannot be read is an error with its fi
 import gzip
 import io
 import lzma
+import os
+import stat
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -115,6 +117,9 @@ class Lines:
                     return False
             except io.UnsupportedOperation:  # not a file of the system: reading does not wait
                 pass
+            except OSError:  # Windows, where only sockets can be asked
+                if not stat.S_ISREG(os.fstat(self._disk.fileno()).st_mode):
+                    return False
             self._fetch()
         return True
 

@@ -22,12 +22,13 @@ from rich.progress import Progress
 from oaxe.support.checksums import Checksum, checksum
 from oaxe.support.config import changed
 from oaxe.support.errors import UserError
-from oaxe.support.files import sync, write_json
+from oaxe.support.files import make_folder, sync, write_json
 from oaxe.support.processes import in_order
 from oaxe.text.duplicates import Duplicates, hashes_of
 from oaxe.text.encode import describe, encode_split
-from oaxe.text.languages import check_code, language_in_name
-from oaxe.text.lines import Chunk, Pair, read_parallel
+from oaxe.text.guess import language_of
+from oaxe.text.languages import check_code, language_in_name, language_name
+from oaxe.text.lines import Chunk, Pair, read_in_chunks, read_parallel
 from oaxe.text.manifest import (
     FORMAT,
     MANIFEST,
@@ -196,8 +197,8 @@ def check_options(
         wrong.append(f"{out} is a file; give a folder to write to")
     if vocab_size <= len(SYMBOLS):
         wrong.append(f"the vocabulary size is {vocab_size}; it must be above {len(SYMBOLS)}")
-    if not 0.9 <= character_coverage <= 1:
-        wrong.append(f"the character coverage is {character_coverage}; it must be in [0.9, 1]")
+    if not 0.98 <= character_coverage <= 1:  # what SentencePiece takes
+        wrong.append(f"the character coverage is {character_coverage}; it must be in [0.98, 1]")
     if max_length is not None and max_length < 1:
         wrong.append(f"the length limit is {max_length}; it must be 1 or more, or none")
     if max_ratio is not None and not max_ratio >= 1:
@@ -229,10 +230,22 @@ def suspicious(source: str, target: str, pairs: dict[str, Pair]) -> list[str]:
     for split, (a, b) in pairs.items():
         if _same(a, b):
             found.append(f"--{split}: source and target are the same file, {a}")
+        if [_looks(path, source, target) for path in (a, b)] == [target, source]:
+            found.append(
+                f"--{split}: {a} looks like {language_name(target)} and {b} like "
+                f"{language_name(source)}; the text to translate comes first: are they swapped?"
+            )
     for split in pairs.keys() - {"train"}:
         if all(map(_same, pairs["train"], pairs[split])):
             found.append(f"--{split} is the training text: its scores will be far too good")
     return sorted(found)
+
+
+def _looks(path: Path, source: str, target: str) -> str:
+    try:
+        return language_of(next(read_in_chunks(path, 1_000)), source, target)
+    except UserError:  # which comes again, where the file is read
+        return ""
 
 
 def _same(a: Path, b: Path) -> bool:
@@ -308,7 +321,8 @@ def unfinished(out: Path) -> Iterator[Path]:
     if not (out / MANIFEST).exists():
         remove_outputs(out)  # a run was killed as it moved them there
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
+    make_folder(out)
+    scratch.mkdir()
     try:
         yield scratch
     except BaseException:

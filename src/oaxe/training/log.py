@@ -111,9 +111,13 @@ def _records(path: Path) -> list[dict[str, Any]]:
     if path.exists():
         for line in path.read_bytes().splitlines():
             try:
-                records.append(json.loads(line))
-            except ValueError:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
                 break
+            whole = isinstance(record, dict) and record.get("what") in ("train", "valid")
+            if not whole or not isinstance(record.get("step"), int):
+                break
+            records.append(record)
     return records
 
 

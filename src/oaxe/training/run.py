@@ -222,10 +222,11 @@ def load_translator(model: str, device: str | None, systems: Collection[str] = (
         return Translator.from_pretrained(model, device=device or "cpu")
     device = usable_device(device)
     path = Path(model)
-    folder = (path.parent if path.is_file() else path).absolute()
+    is_weights = path.is_file() and path.suffix == ".safetensors"
+    folder = (path.parent if is_weights else path).absolute()
     if (folder.parent.parent / RUN).is_file() and folder.name.startswith("step-"):
         return translator_at(folder, device, systems)
-    where = folder if path.is_file() else model
+    where = folder if is_weights else model
     return Translator.from_pretrained(where, device=device, systems=systems)
 
 
@@ -339,7 +340,14 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
         files = read_manifest(Path(other)).files
         sums |= {f"{other}/{n}": asdict(files[n]) for n in split_files("train")}
     data = folder / "data.json"
-    if data.exists() and json.loads(data.read_text("utf-8")) != sums:
+    try:
+        is_other = data.exists() and json.loads(data.read_text("utf-8")) != sums
+    except (ValueError, RecursionError):
+        raise UserError(
+            f"{data}, which holds the checksums of the prepared text, is damaged; if the text is "
+            "the same as when the run began, remove this file, and run the command again"
+        ) from None
+    if is_other:
         raise UserError(
             f"{' or '.join([settings.data.folder, *settings.data.references])} was prepared anew "
             f"since the run in {folder} began; choose another folder for `run`, or remove this one "

@@ -7,11 +7,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
+from torch import Tensor
 
+from oaxe import Order, oaxe_loss
+from oaxe.model.masking import IGNORED
 from oaxe.support.jobs import StoppedError
+from reproduction.folder import Folder
 from reproduction.synthetic import demo
 from reproduction.synthetic.demo_text import verdict
 from reproduction.synthetic.training import Training
@@ -21,6 +27,29 @@ from tests.reproduction.synthetic.test_training import QUICK
 ROOT = Path(__file__).parents[3]
 # Subprocesses run this checkout from any folder.
 HERE = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+
+
+def test_the_matrix_shows_another_order_than_the_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is one: here every order is that of the target, and from row 3 on its reverse."""
+
+    def as_wanted(logits: Tensor, target: Tensor, **how: Any) -> tuple[Tensor, Order]:
+        found, order = oaxe_loss(logits, target, **how)
+        for row, words in enumerate(target):
+            kept = torch.arange(int(words.ne(IGNORED).sum()))
+            order.positions[row, : len(kept)] = kept.flip(0) if row >= 3 else kept
+        return found, order
+
+    monkeypatch.setattr(demo, "oaxe_loss", as_wanted)
+    console = Console(file=io.StringIO())
+    training = Training(QUICK, 5, 3, Folder(tmp_path, "synthetic", "demo"), console)
+    matrix = demo.matching(training, training.new_model("xe", training.pretrained()).eval())
+    found = [matrix["target"][column] for column in matrix["order"]]
+    right = by_slicing(matrix["source"])
+    assert matrix["target"] == right[matrix["ordering"]]
+    assert found == matrix["target"][::-1] != matrix["target"]
+    assert found in right.values()
 
 
 def test_writes_a_result_and_a_page(tmp_path: Path) -> None:
