@@ -8,10 +8,11 @@ if TYPE_CHECKING:
     from oaxe.decoding.translator import Translator
 
 
-def load(model: str, decoding: Decoding) -> "Translator":
+def load(model: str | None, decoding: Decoding) -> "Translator":
+    """By the name on the command line; without one, the model in the box."""
     from oaxe.decoding.saved import is_exported
 
-    if is_exported(model):
+    if model is None or is_exported(model):
         from oaxe.decoding.translator import Translator
 
         return Translator.from_pretrained(

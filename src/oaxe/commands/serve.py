@@ -10,21 +10,21 @@ from oaxe.commands.options import Decoding, with_decoding
 from oaxe.serving.limits import Limits
 
 Models = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--model",
         metavar="[NAME=]MODEL",
         help="Folder of a run, of one of its checkpoints, of a saved or an exported model, or a "
         "name on the Hugging Face hub; with a name of your own for it, such as en-de. Can be "
-        "repeated.",
+        "repeated. Default: the model in the box, English to German.",
     ),
 ]
 
 
 @with_decoding
 def serve(
-    models: Models,
     decoding: Decoding,
+    models: Models = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 is reachable from other machines.")
     ] = "127.0.0.1",
@@ -93,6 +93,7 @@ def serve(
     from oaxe.support.extras import require_extra
 
     require_extra("serve", "oaxe serve")
+    from oaxe.decoding.box import model_in_the_box
     from oaxe.serving.application import Service
     from oaxe.serving.guard import Access, read_keys
     from oaxe.serving.models import Models, named, split_name
@@ -101,7 +102,7 @@ def serve(
 
     access = Access(allow_host or (), allow_origin or (), read_keys(api_keys) if api_keys else ())
     served = []
-    for given in models:
+    for given in models or [str(model_in_the_box())]:
         name, path = split_name(given)
         served.append(named(name, path, load(path, decoding), **decoding.given))
     limits = Limits(

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from oaxe.decoding.box import model_in_the_box
 from oaxe.decoding.hub import SOMEWHERE, model_card, push, write_card
 from oaxe.decoding.saved import download, load_folder, save_folder
 from oaxe.search.hypothesis import Hypothesis
@@ -88,7 +89,7 @@ class Translator:
     @classmethod
     def from_pretrained(
         cls,
-        path: Path | str,
+        path: Path | str | None = None,
         *,
         device: "torch.device | str" = "cpu",
         systems: Collection[str] = (),
@@ -98,13 +99,14 @@ class Translator:
         """Load what :meth:`save_pretrained` or ``oaxe export`` wrote: a folder, or a hub's name.
 
         Args:
-            path: the folder or name.
+            path: the folder or name. Default: the model in the box, English to German.
             device: where to translate.
             systems: modules with systems of your own that the model may need. Nothing else outside
                 this package is ever imported, whatever the folder says.
             threads: of a model that was exported for a CPU. Default: as many as there are cores.
             revision: a branch, tag or commit of a model on the hub. Default: the newest.
         """
+        path = path or model_in_the_box()
         if revision is not None:
             path = download(str(path), revision)
         system: Any
