@@ -85,10 +85,11 @@ def serve(
         bool, typer.Option(help="Write a line to standard error for each request.")
     ] = True,
 ) -> None:
-    """Translate over HTTP: an interface as LibreTranslate has, and a web page for people.
+    """Translate over HTTP, for programs and for people.
 
-    Requests that arrive while a batch is translated form the next batch. There is no encryption:
-    put a web server in front on any machine but your own.
+    The interface is LibreTranslate's, and there is a web page to type into. Requests that arrive
+    while a batch is translated form the next batch. There is no encryption: put a web server in
+    front on any machine but your own.
     """
     from oaxe.support.extras import require_extra
 

@@ -9,15 +9,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from io import BytesIO
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import track
+from typing import TYPE_CHECKING
 
 from oaxe.decoding.translator import Option, Translation, Translator
 from oaxe.support.errors import UserError
 from oaxe.support.files import appears_whole, check_output
 from oaxe.text.lines import Lines
 from oaxe.text.sentences import Paragraph, split_paragraph
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 CHUNK = 10_000  # lines that are sorted by length together
 FILE_NAME = re.compile(r"\S*[/\\]\S*|\S+\.\w{1,5}")  # no sentence
@@ -113,7 +114,7 @@ def _lines(source: Path | str | None) -> Lines:
 
 
 def talk(
-    translator: Translator, console: Console, *, paragraphs: bool = False, **options: Option
+    translator: Translator, console: "Console", *, paragraphs: bool = False, **options: Option
 ) -> None:
     """Translate what is typed, a line at a time, until Ctrl-D."""
     source, target = translator.languages
@@ -148,6 +149,9 @@ def _shown(lines: Lines, output: Path | None) -> Iterable[str]:
     every = iter(lines.read, None)
     if output is None:
         return every
+    from rich.console import Console
+    from rich.progress import track
+
     console = Console(stderr=True)
     return track(every, "translating", total=None, console=console, disable=not console.is_terminal)
 

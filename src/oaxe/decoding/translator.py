@@ -15,7 +15,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from oaxe.decoding.box import model_in_the_box
-from oaxe.decoding.hub import SOMEWHERE, model_card, push, write_card
 from oaxe.decoding.saved import download, load_folder, save_folder
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.support.config import build, to_mapping
@@ -141,11 +140,15 @@ class Translator:
             revision: the branch; made if there is none. Default: the main one.
             message: of the commit.
         """
+        from oaxe.decoding.hub import push
+
         with TemporaryDirectory() as folder:
             self._save(Path(folder), name)
             return push(Path(folder), name, private, revision, message)
 
-    def _save(self, folder: Path, name: str = SOMEWHERE) -> None:
+    def _save(self, folder: Path, name: str = "path/to/model") -> None:
+        from oaxe.decoding.hub import model_card, write_card
+
         if self.is_exported:
             raise UserError("an exported model is saved already: copy its folder")
         description = {"languages": list(self.languages), "decoding": self.decoding}
