@@ -53,7 +53,7 @@ FACTORS = {  # options that say how many positions there are for each source sub
 }
 MOST_FACTOR = 100  # as in the systems
 SIDES = ("source", "target")
-MISSING = {  # values of options that need torch, and what there is instead
+MISSING: dict[str, tuple[set[str], str]] = {  # values of options that need torch; the others
     "method": ({"beam", "samples"}, "another method"),
     "repeats": ({"forbid"}, "merge or keep"),
 }
@@ -72,6 +72,18 @@ def check(decoding: Any) -> None:
             f"an exported model asks no language model, got lm: {decoding.lm}; leave it out, or "
             "take the model that it was made from, which translates with torch"
         )
+
+
+def replaced(decoding: Any) -> dict[str, Any]:
+    """What an exported model does instead of options that only the torch model has: its defaults.
+
+    Example:
+        >>> replaced(CTCDecoding(method="beam", lm="ngrams", bonus=1.0))
+        {'method': 'greedy', 'lm': None}
+    """
+    wrong = [n for n, (values, _) in MISSING.items() if getattr(decoding, n, None) in values]
+    wrong += ["lm"] * (getattr(decoding, "lm", None) is not None)
+    return {name: getattr(type(decoding)(), name) for name in wrong}
 
 
 class Engine:
