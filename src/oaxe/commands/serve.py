@@ -73,6 +73,14 @@ def serve(
     max_connections: Annotated[
         int, typer.Option(min=1, help="Most connections; further ones get 503.")
     ] = Limits.connections,
+    max_requests: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Most requests to translate in a minute, of an API key or else of an address; "
+            "further ones get 429. Default: any number.",
+        ),
+    ] = None,
     max_seconds: Annotated[
         float,
         typer.Option(min=0.1, help="Time for a request to arrive, and again to be answered."),
@@ -113,6 +121,7 @@ def serve(
         batch=max_batch,
         waiting=max_waiting,
         connections=max_connections,
+        requests=max_requests or 0,
         seconds=max_seconds,
         stop_seconds=stop_seconds,
     )

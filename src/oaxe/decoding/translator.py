@@ -249,6 +249,8 @@ class Translator:
         refills = self.system.refills
         recorded = self.cuda_graphs and is_on_gpu(self.system.device)
         recorded = recorded and (refills or sum(map(bool, tokens)) == 1)
+        if self.is_exported:
+            batch_tokens = min(batch_tokens, self.system.at_once)
         together = None if recorded and refills else max(1, batch_tokens // self.system.rows(how))
         bound = {"batch_tokens": batch_tokens} if refills else {}
         with self._computing(bf16):
