@@ -96,9 +96,9 @@ class Engine:
     """
 
     translates, refills, training, device = True, False, False, "cpu"
-    # Source subwords of a pass, with padding. The results of more do not fit into the cache: 16,384
-    # took 2.6 times as long a sentence, and ten times the memory.
-    at_once = 512
+    # Source subwords of a pass, with padding. Of more, the results of a layer leave the cache, and
+    # sentences of other lengths are padded; see docs/export.md.
+    at_once = 128
     no_ncm = "the engine for CPUs finds the best translation only"
 
     def __init__(self, folder: Path, config: Mapping[str, Any], threads: int | None = None) -> None:
