@@ -17,7 +17,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Annotated, Any
+from tempfile import TemporaryFile
+from typing import IO, Annotated, Any
 
 import typer
 
@@ -39,15 +40,19 @@ from oaxe.text.lines import Lines
 from oaxe.training.run import load_translator
 
 MAX_SECONDS = 5.0  # of a request, in these tests
-MAX_CONNECTIONS = 200
+SPARE = 150  # connections beyond the limit
 
 
 def serve(
     model: Annotated[str, typer.Option(help="Folder of a run or of a saved model.")],
     text: Annotated[Path, typer.Option(help="Sentences to translate, one a line.", dir_okay=False)],
     clients: Annotated[int, typer.Option(min=1, help="Clients of the closed loop.")] = 64,
-    seconds: Annotated[float, typer.Option(min=1, help="Time of each closed loop.")] = 20,
-    requests: Annotated[int, typer.Option(min=1, help="Requests with wrong values.")] = 2_000,
+    seconds: Annotated[float, typer.Option(min=1, help="Time of each closed loop.")] = 60,
+    requests: Annotated[int, typer.Option(min=1, help="Requests with wrong values.")] = 20_000,
+    slow: Annotated[int, typer.Option(min=1, help="Clients that send a byte a second.")] = 200,
+    connections: Annotated[
+        int, typer.Option(min=1, help="Connections that are allowed, and held.")
+    ] = 500,
     seed: Seed = 0,
     json: JsonPath = None,
 ) -> None:
@@ -56,24 +61,35 @@ def serve(
     if not sentences:
         raise UserError(f"there is no sentence in {text}")
     report = Report(json, model=model, sentences=len(sentences), clients=clients, seed=seed)
-    with running(model) as (process, port):
-        speed(report, model, sentences, port, clients, seconds)
-        attack(report, sentences, process, port, requests, seed)
+    with TemporaryFile("w+") as errors:
+        with running(model, connections, errors) as (process, port):
+            speed(report, model, sentences, port, clients, seconds)
+            attack(report, sentences, process, port, (requests, slow, connections), seed)
+        errors.seek(0)
+        if said := errors.read():
+            raise UserError(f"the server wrote to its log:\n{said[:2_000]}")
 
 
 @contextmanager
-def running(model: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """`oaxe serve` on a free port."""
+def running(
+    model: str, connections: int, errors: IO[str]
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """`oaxe serve` on a free port; what it writes to standard error."""
     command = [sys.executable, "-m", "oaxe", "serve", "--model", model, "--port", "0"]
-    command += ["--max-seconds", str(MAX_SECONDS), "--max-connections", str(MAX_CONNECTIONS)]
+    command += ["--max-seconds", str(MAX_SECONDS), "--max-connections", str(connections)]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
-        [*command, "--no-access-log"], stdout=subprocess.PIPE, text=True, env=environment
+        [*command, "--no-access-log"],
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        env=environment,
     ) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
-            raise UserError("the server did not start; its message is above")
+            errors.seek(0)
+            raise UserError(f"the server did not start: {errors.read()}")
         try:
             yield process, int(line.split(",")[0].rsplit(":", 1)[1])
         finally:
@@ -117,10 +133,15 @@ def attack(
     sentences: list[str],
     process: subprocess.Popen[str],
     port: int,
-    requests: int,
+    sizes: tuple[int, int, int],
     seed: int,
 ) -> None:
-    """Each kind of client in turn; the server is stopped by the last."""
+    """Each kind of client in turn; the server is stopped by the last.
+
+    Args:
+        sizes: wrong requests, slow clients, and connections that are allowed.
+    """
+    requests, slow, connections = sizes
     document = json.loads(fetch(port, "/openapi.json"))
     ordinary = asking(sentences[0])
     largest = asking(("\ufdfa" * 17 + "! ") * 1_000)  # 18 letters each, once normalised
@@ -128,19 +149,21 @@ def attack(
         "wrong values": lambda: fuzz(port, document, requests, seed),
         "largest requests": lambda: closed_loop(port, 32, 5, lambda: largest),
         "largest requests, again": lambda: closed_loop(port, 32, 5, lambda: largest),
-        "slow clients": lambda: slow_clients(port, 50, ordinary, 3 * MAX_SECONDS),
-        "too many connections": lambda: hold_connections(port, MAX_CONNECTIONS + 150),
+        "slow clients": lambda: slow_clients(port, slow, ordinary, 3 * MAX_SECONDS),
+        "slow clients, again": lambda: slow_clients(port, slow, ordinary, 3 * MAX_SECONDS),
+        "connections": lambda: hold_connections(port, connections),
+        "too many connections": lambda: hold_connections(port, connections + SPARE),
     }
-    tallies, memory = dict[str, Tally](), {"before": idle_memory(port, ordinary)}
+    tallies, idle = dict[str, Tally](), {"before": at_rest(port, ordinary)}
     for name, run in attacks.items():
         tallies[name] = asyncio.run(run())
-        memory[name] = idle_memory(port, ordinary)
+        idle[name] = at_rest(port, ordinary)
     busy = asking(sentences[:2], split=False)
 
     def stop() -> None:
         process.send_signal(signal.SIGTERM)
 
-    tallies["SIGTERM while busy"] = asyncio.run(ask_and_stop(port, 48, busy, stop))
+    tallies["SIGTERM while busy"] = asyncio.run(ask_and_stop(port, 200, busy, stop))
     start = time.perf_counter()
     code = process.wait(60)
     for name, tally in tallies.items():
@@ -149,7 +172,8 @@ def attack(
         "answers": {name: sum(t.statuses.values()) for name, t in tallies.items()}
     }
     columns["wrong"] = {name: len(tally.wrong) for name, tally in tallies.items()}
-    report.add("attacks", {}, {**columns, "MiB afterwards": memory})
+    columns |= {unit: {n: found[unit] for n, found in idle.items()} for unit in idle["before"]}
+    report.add("attacks", {}, columns)
     ended = time.perf_counter() - start
     report.console.print(f"ended with {code}, {ended:.1f} s after the last answer", highlight=False)
     for name, tally in tallies.items():
@@ -174,11 +198,15 @@ async def ask_once(port: int, request: bytes) -> Answer:
     return answer
 
 
-def idle_memory(port: int, request: bytes) -> float:
-    """MiB of the server, once it has time for a request."""
+def at_rest(port: int, request: bytes) -> dict[str, float]:
+    """Memory and descriptors of the server, once it has time for a request."""
     for _ in range(60):
         if asyncio.run(ask_once(port, request)).status == 200:
             break
         time.sleep(1)
-    found = re.search(rb"\nprocess_resident_memory_bytes (\S+)", fetch(port, "/metrics"))
-    return float(found[1]) / 2**20 if found else float("nan")
+    time.sleep(1)  # until connections are closed
+    metrics = dict(re.findall(r"\n(process_\w+) (\S+)", fetch(port, "/metrics").decode()))
+    return {
+        "MiB afterwards": float(metrics["process_resident_memory_bytes"]) / 2**20,
+        "open files": float(metrics["process_open_fds"]),
+    }

@@ -45,6 +45,7 @@ def add_commands(app: typer.Typer) -> None:
         table_command(*(name for name in TABLES if name not in NOT_IN_ALL))
     )
     app.command()(pack)
+    app.command()(box)
 
 
 def table_command(*names: str) -> Callable[..., None]:
@@ -90,11 +91,17 @@ def demo(
         int, typer.Option(min=0, max=2**63 - 1, help="Seed of the data and the models.")
     ] = 1,
 ) -> None:
-    """XE fails and OaXE succeeds on numbers in five orders (four minutes on 2 cores)."""
+    """Translations by the model in the box; then XE fails and OaXE succeeds on numbers in five
+    orders (four minutes on 2 cores).
+    """
     from oaxe.support.console import new_console
-    from reproduction.synthetic.demo import run
+    from reproduction.box import show_translations
 
-    if not run(out, seed, new_console())["finished"]:
+    console = new_console()
+    show_translations(console)
+    from reproduction.synthetic.demo import run  # with torch, which takes longer
+
+    if not run(out, seed, console)["finished"]:
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
@@ -144,3 +151,23 @@ def pack(
     for dataset in data:
         path = write_archive(out, dataset)
         typer.echo(f"{path}: {path.stat().st_size:,} bytes")
+
+
+def box(
+    run: Annotated[Path, typer.Argument(help="Run of a small one-pass model.", exists=True)],
+    data: Annotated[Path, typer.Option(help="Prepared text with a test set.", exists=True)],
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=RUN", help="A run to score beside it. Can be repeated."),
+    ] = None,
+    distilled: Annotated[
+        bool, typer.Option("--distilled/--raw", help="The text that it was trained on.")
+    ] = True,
+) -> None:
+    """Put a model into the package: export it in 8 bits, score it, write its card."""
+    from reproduction.box import make
+
+    others = {
+        name: Path(path) for name, _, path in (given.partition("=") for given in beside or ())
+    }
+    make(run, data, others, distilled=distilled)

@@ -84,6 +84,52 @@ def test_a_file_and_standard_input_give_the_same(folder: Path) -> None:
     )
 
 
+def test_text_on_the_command_line_is_split_into_sentences(folder: Path) -> None:
+    run = ["--model", f"{folder}/run"]
+    expected = ok("translate", *run, "--paragraphs", stdin="1 2. 3 4.\n0 1\n")
+    assert ok("translate", *run, "1 2. 3 4.\n0 1") == expected
+    with pytest.warns(UserWarning, match="cut after 20 subwords"):  # longer than a path may be
+        assert ok("translate", *run, "1 " * 3_000).count("\n") == 1
+
+
+def test_a_file_of_that_name_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "1 2 3").write_text("0 1\n0 1\n")
+    monkeypatch.chdir(folder)
+    expected = ok("translate", "--model", "run", stdin="0 1\n0 1\n")
+    assert ok("translate", "--model", "run", "1 2 3") == expected
+    for name, message in (("missing.txt", "there is none"), ("data", "data is a folder")):
+        with pytest.raises(UserError, match=message):
+            ok("translate", "--model", "run", name)
+
+
+def test_the_model_in_the_box_is_the_default(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oaxe.decoding.box.BOX", folder / "nothing")
+    with pytest.raises(UserError, match=r"no model of its own.*--model"):
+        ok("translate", "1 2 3")
+    with pytest.raises(UserError, match=r"no model of its own.*--model"):
+        ok("serve")
+    ok("export", f"{folder}/run", f"{folder}/box", "--int8")
+    monkeypatch.setattr("oaxe.decoding.box.BOX", folder / "box")
+    expected = ok("translate", "--model", f"{folder}/box", "1 2 3")
+    assert ok("translate", "1 2 3") == expected
+    assert Translator.from_pretrained().translate_paragraphs(["1 2 3"]) == expected.splitlines()
+    with pytest.raises(UserError, match="is a folder here, which has no revisions"):
+        Translator.from_pretrained(revision="main")
+
+
+def test_an_exported_model_is_asked_without_torch(folder: Path) -> None:
+    ok("export", f"{folder}/run", f"{folder}/light", "--int8")
+    code = (
+        "import sys\nfrom oaxe.commands.app import app\n"
+        "try: app()\n"
+        "finally: assert not {'torch', 'onnx', 'scipy'} & set(sys.modules)\n"
+    )
+    command = [sys.executable, "-c", code, "translate", "--model", f"{folder}/light", "1 2 3"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.stderr == ""
+    assert result.stdout == ok("translate", "--model", f"{folder}/light", "1 2 3")
+
+
 def test_a_pipe_is_answered_before_it_ends(folder: Path) -> None:
     """A line, lines together, and one before the beginning of another."""
     command = [sys.executable, "-m", "oaxe", "translate", "--model", f"{folder}/run"]
@@ -208,7 +254,7 @@ def test_lines_end_at_line_feeds_alone(folder: Path) -> None:
     ("arguments", "message"),
     [
         (["--model", "{folder}/nowhere"], "nowhere"),
-        (["--model", "{folder}/run", "{folder}/none.txt"], "cannot read .*none.txt"),
+        (["--model", "{folder}/run", "{folder}/none.txt"], "none.txt looks like a file, and there"),
         (
             ["--model", "{folder}/run", "--beam", "3"],
             "beam is not an option; known: length_candidates",

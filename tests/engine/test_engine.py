@@ -118,6 +118,24 @@ def test_exported_models_leave_out_unlikely_lengths_by_default(
     assert [decoding["length_share"] for decoding in found] == [LENGTH_SHARE, 0.6]
 
 
+def test_a_pass_is_never_larger_than_the_cache(
+    subwords: Subwords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = exported(translator(subwords, "ctc"), tmp_path / "new")
+    expected, sizes = engine.translate(SENTENCES * 9), list[int]()
+    original = Engine.translate
+
+    def counted(self: Engine, sources: Any, decoding: Any) -> Any:
+        sizes.append(len(sources) * max(map(len, sources)))
+        return original(self, sources, decoding)
+
+    monkeypatch.setattr(Engine, "translate", counted)
+    monkeypatch.setattr(Engine, "at_once", 100)
+    assert engine.translate(SENTENCES * 9) == expected
+    assert len(sizes) > 2
+    assert max(sizes) <= 100
+
+
 def test_decoding_options_are_those_of_the_systems() -> None:
     for name, decoding in DECODINGS.items():
         assert find(name).Decoding is decoding
@@ -144,9 +162,12 @@ def test_rejects_what_only_torch_can_do(
         engine.translate(["a dog"], **options)
     if "lm" not in options:  # whose folder is not there
         ours.change_decoding(**options)
-        with pytest.raises(UserError, match=message):
-            export(ours, tmp_path / "another")
-        assert not (tmp_path / "another").exists()
+        (name,) = options
+        with pytest.warns(UserWarning, match=f"has no {name}: {options[name]}; it is exported w"):
+            export(ours, tmp_path / "another", length_share=0.0)
+        another = Translator.from_pretrained(tmp_path / "another", threads=1)
+        assert another.decoding == engine.decoding
+        assert another.translate(SENTENCES) == engine.translate(SENTENCES)
 
 
 @pytest.mark.parametrize("case", ["cmlm", "cmlm, pre-norm", "ctc", "dag"])

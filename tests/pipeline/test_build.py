@@ -30,7 +30,7 @@ from tests.runs import SMALL
 WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
 NAMES = [
     "hold out", "prepare", "teacher", "distil", "prepare distilled text", "one-pass", "bigrams",
-    "n-grams", "report", "model",
+    "n-grams", "export", "report", "model",
 ]  # fmt: skip
 
 
@@ -59,6 +59,7 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def seconds(content: Any, vocab_size: int, lengths: Any, device: str) -> float:
         return 0.24 if content["model"]["system"] == "transformer" else 1.0
 
+    monkeypatch.setattr(stages, "SLOWER", float("inf"))  # however busy this machine is
     monkeypatch.setattr(planning, "LEAST_UPDATES", 15)
     monkeypatch.setattr(planning, "LEAST_BIGRAMS", 2)
     monkeypatch.setattr(recipes, "VALIDATIONS", 2)
@@ -94,10 +95,7 @@ def test_a_build_that_is_killed_after_every_stage(tmp_path: Path) -> None:
     worked: list[str] = []
     for name in [*NAMES, ""]:
         said = console()
-        with (
-            mock.patch.object(Build, "stages", stopping_after(name)),
-            mock.patch.object(stages, "find_spec", return_value=None),  # no export
-        ):
+        with mock.patch.object(Build, "stages", stopping_after(name)):
             if name:
                 with pytest.raises(Killed):
                     build(out, asked, said)
@@ -109,7 +107,9 @@ def test_a_build_that_is_killed_after_every_stage(tmp_path: Path) -> None:
         assert all(f"{n}: done\n" in text for n in before)
     assert worked == NAMES  # each of them once
     found = json.loads((out / "report.json").read_text())
-    assert len(found["models"]) == 4
+    assert len(found["models"]) == 5
+    exported = Translator.from_pretrained(out / "cpu")
+    assert found["models"][report.ENGINE]["decoding"] == str(exported.decoding_with())
     assert found["recommended"] in found["models"]
     assert found["why"] in text
     translator = Translator.from_pretrained(out / "model")
@@ -206,13 +206,31 @@ def test_the_better_of_the_two_one_pass_models_is_kept(tmp_path: Path) -> None:
     assert Build(tmp_path, plan(0), console()).finished.name == "one-pass"
 
 
-def test_export_comes_last_where_there_is_one(tmp_path: Path) -> None:
+def test_a_slower_machine_has_fewer_updates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "SLOWER", 1.1)
+    asked = asked_for(write_text(tmp_path))
+    made = Build(tmp_path, planning.make_plan(asked, lambda *_: 0.1), console())
+    planned = made.plan.one_pass
+    assert made.paced(planned) == planned
+    (tmp_path / "teacher").mkdir()
+    for seconds, factor in ((5.0, 1.0), (10.9, 1.0), (25.0, 2.5)):
+        result = json.dumps({"step": 100, "seconds": seconds})
+        (tmp_path / "teacher" / "result.json").write_text(result)
+        found = made.paced(planned)
+        assert found.updates == int(planned.updates / factor)
+        assert found.seconds == pytest.approx(planned.seconds * factor)
+        assert found.minutes <= planned.minutes
+
+
+def test_export_comes_before_the_report_where_there_is_one(tmp_path: Path) -> None:
     asked, said = asked_for(write_text(tmp_path)), console()
     made = Build(tmp_path, planning.make_plan(asked, lambda *_: 0.1), said)
     with mock.patch.object(stages, "find_spec", return_value=None):
-        assert [stage.name for stage in made.stages()][-1] == "model"
+        assert [stage.name for stage in made.stages()][-3:] == ["n-grams", "report", "model"]
     with mock.patch.object(stages, "find_spec", return_value=object()):
-        assert [stage.name for stage in made.stages()][-2:] == ["model", "export"]
+        assert [stage.name for stage in made.stages()][-3:] == ["export", "report", "model"]
     with (
         mock.patch.object(Build, "finished", tmp_path),
         mock.patch.object(stages, "load_translator", return_value="it"),

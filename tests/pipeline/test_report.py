@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from oaxe.pipeline.report import (
+    ENGINE,
     ONE_PASS,
     ONE_PASS_BEAM,
     TEACHER,
@@ -47,6 +48,17 @@ def test_recommendation(found: dict[str, Scores], name: str, words: str) -> None
     advised, why = recommend(found)
     assert advised == name
     assert re.search(words, why), why
+
+
+def test_the_exported_model_is_recommended_first() -> None:
+    found = scores(31.0, 30.0)
+    found[ENGINE] = replace(found[ONE_PASS], valid=30.9, latency_ms=5.0)
+    advised, why = recommend(found)
+    assert advised == ENGINE
+    assert "0.9 BLEU above" in why
+    assert "10.0 times as fast" in why
+    found[ENGINE] = replace(found[ENGINE], valid=20.0)  # rounding hurt
+    assert recommend(found)[0] == ONE_PASS
 
 
 def test_models_that_learned_nothing() -> None:

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
+from unittest import mock
 
 import pytest
 
@@ -143,3 +144,22 @@ def test_tells_how_long_to_wait() -> None:
     assert 5 < batcher.seconds_to_wait < 100  # 50 ms each
     slow.go.set()
     assert batcher.close(20)
+
+
+def test_the_pace_is_that_of_large_batches_if_there_were_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = mock.Mock()
+    clock.monotonic.return_value = 0.0
+    monkeypatch.setattr("oaxe.serving.batcher.time", clock)
+
+    def slow(model: str, sentences: Sequence[str]) -> list[str]:
+        clock.monotonic.return_value += 1.0  # for one as for many
+        return list(sentences)
+
+    batcher = Batcher[str, str](slow)
+    for count in (1, 100, 1):
+        batcher.submit("m", ["a"] * count).result(20)
+    assert batcher.close(20)
+    batcher.waiting = 51
+    assert batcher.seconds_to_wait == pytest.approx(1.75 * 51 / 51.25)  # halved, halved, whole

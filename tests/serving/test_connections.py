@@ -97,7 +97,7 @@ def test_refuses_at_once_what_would_not_be_answered_in_time() -> None:
     held = Held()
     with serving(model_of(translate=held), limits=Limits(seconds=10)) as endpoint:
         batcher = endpoint.service.batcher
-        batcher._pace = 5  # seconds a sentence
+        batcher._seconds, batcher._sentences = 5.0, 1.0
         with ThreadPoolExecutor(8) as pool:
             first = pool.submit(translate, endpoint, {"q": "0"})
             wait_until(lambda: held.batches)

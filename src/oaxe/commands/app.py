@@ -50,6 +50,8 @@ app = typer.Typer(
     cls=Listing,
     help="Train, run and measure non-autoregressive translation models.",
     no_args_is_help=True,
+    context_settings={"max_content_width": 100},
+    rich_markup_mode=None,  # plain help: Rich takes longer to load than everything else
     pretty_exceptions_enable=False,
 )
 

@@ -49,9 +49,10 @@ def build(
         typer.Option("--dry-run", help="Only show the plan. Default: do all of it."),
     ] = False,
 ) -> None:
-    """Make a one-pass translator of two text files: all stages, in the minutes that you give.
+    """Make a one-pass translator of two text files.
 
-    The same command continues a build that was stopped.
+    All stages, in the minutes that you give, with a report. The same command continues a build that
+    was stopped.
     """
     from oaxe.pipeline.plan import ask
     from oaxe.pipeline.stages import build

@@ -125,7 +125,10 @@ def evaluate(
         int, typer.Option(min=1, help="Number of sentences to measure latency on.")
     ] = 100,
 ) -> None:
-    """Compare systems on a test set: BLEU, chrF, significance, repetition, and more for models."""
+    """Compare systems on a test set: BLEU, chrF, and more.
+
+    Significance and repetition; for models also speed and what their page shows.
+    """
     from oaxe.evaluation.bleu import parse_lengths
     from oaxe.evaluation.evaluate import Options, evaluate
     from oaxe.evaluation.models import unused_options

@@ -21,14 +21,15 @@ def export(
         ),
     ] = False,
     length_share: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0,
             max=1,
             help="Default of that option of decoding, if the model has none: lengths less likely "
-            "than this share of the likeliest are not tried.",
+            "than this share of the likeliest are not tried. Default: chosen on the validation "
+            "text of the run, or 0.1 if that is not there.",
         ),
-    ] = 0.1,
+    ] = None,
     format: Annotated[
         Literal["onnx", "ctranslate2"],
         typer.Option(help="Format: onnx for one-pass models, ctranslate2 for autoregressive ones."),
@@ -37,14 +38,19 @@ def export(
 ) -> None:
     """Write a model for a CPU, which translates without PyTorch.
 
-    Give the folder of a one-pass model to `oaxe translate`, `serve` or `evaluate` as --model.
+    What only PyTorch can do, such as beam search, is replaced by the best without it. Give the
+    folder of a one-pass model to `oaxe translate`, `serve` or `evaluate` as --model.
     """
-    from oaxe.decoding.exported import export
+    from oaxe.decoding.exported import LENGTH_SHARE, export
     from oaxe.support.console import new_console
+    from oaxe.training.exporting import choose_decoding
     from oaxe.training.run import load_translator
 
-    translator = load_translator(model, "cpu", systems or ())
-    export(translator, folder, int8=int8, length_share=length_share, format=format)
+    translator, console = load_translator(model, "cpu", systems or ()), new_console()
+    share = LENGTH_SHARE if length_share is None else length_share
+    if format == "onnx" and length_share is None and choose_decoding(translator, model, console):
+        share = 0.0  # it has one of its own, or needs none
+    export(translator, folder, int8=int8, length_share=share, format=format)
     size = sum(path.stat().st_size for path in folder.iterdir()) / 2**20
     use = f"; use it with: oaxe translate --model {folder}" * (format == "onnx")
-    new_console().print(f"{folder}: {size:.1f} MiB{use}", highlight=False, soft_wrap=True)
+    console.print(f"{folder}: {size:.1f} MiB{use}", highlight=False, soft_wrap=True)

@@ -36,7 +36,10 @@ def ngrams(
         ),
     ] = None,
 ) -> None:
-    """Count the n-grams of the target language, for beam search with ctc and dag."""
+    """Count the n-grams of the target language.
+
+    Beam search with ctc and dag asks them.
+    """
     from oaxe.support.console import new_console
     from oaxe.support.errors import UserError
     from oaxe.support.files import check_output

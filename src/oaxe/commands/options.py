@@ -42,10 +42,12 @@ Overrides = Annotated[
     ),
 ]
 ModelName = Annotated[
-    str,
+    str | None,
     typer.Option(
+        metavar="MODEL",
         help="Folder of a run, of one of its checkpoints (RUN/best/step-...), of a saved or an "
-        "exported model, or a name on the Hugging Face hub."
+        "exported model, or a name on the Hugging Face hub. Default: the model in the box, "
+        "English to German.",
     ),
 ]
 BatchTokens = Annotated[

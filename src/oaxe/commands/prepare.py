@@ -84,7 +84,7 @@ def prepare(
         ),
     ] = 1,
 ) -> None:
-    """Turn parallel text into a folder of subwords that `oaxe train` reads."""
+    """Turn parallel text into subwords, for `oaxe train`."""
     from oaxe.support.console import new_console
     from oaxe.text.prepare import prepare
 

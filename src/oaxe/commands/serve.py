@@ -10,21 +10,21 @@ from oaxe.commands.options import Decoding, with_decoding
 from oaxe.serving.limits import Limits
 
 Models = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--model",
         metavar="[NAME=]MODEL",
         help="Folder of a run, of one of its checkpoints, of a saved or an exported model, or a "
         "name on the Hugging Face hub; with a name of your own for it, such as en-de. Can be "
-        "repeated.",
+        "repeated. Default: the model in the box, English to German.",
     ),
 ]
 
 
 @with_decoding
 def serve(
-    models: Models,
     decoding: Decoding,
+    models: Models = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 is reachable from other machines.")
     ] = "127.0.0.1",
@@ -73,6 +73,14 @@ def serve(
     max_connections: Annotated[
         int, typer.Option(min=1, help="Most connections; further ones get 503.")
     ] = Limits.connections,
+    max_requests: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Most requests to translate in a minute, of an API key or else of an address; "
+            "further ones get 429. Default: any number.",
+        ),
+    ] = None,
     max_seconds: Annotated[
         float,
         typer.Option(min=0.1, help="Time for a request to arrive, and again to be answered."),
@@ -85,14 +93,16 @@ def serve(
         bool, typer.Option(help="Write a line to standard error for each request.")
     ] = True,
 ) -> None:
-    """Translate over HTTP: an interface as LibreTranslate has, and a web page for people.
+    """Translate over HTTP, for programs and for people.
 
-    Requests that arrive while a batch is translated form the next batch. There is no encryption:
-    put a web server in front on any machine but your own.
+    The interface is LibreTranslate's, and there is a web page to type into. Requests that arrive
+    while a batch is translated form the next batch. There is no encryption: put a web server in
+    front on any machine but your own.
     """
     from oaxe.support.extras import require_extra
 
     require_extra("serve", "oaxe serve")
+    from oaxe.decoding.box import model_in_the_box
     from oaxe.serving.application import Service
     from oaxe.serving.guard import Access, read_keys
     from oaxe.serving.models import Models, named, split_name
@@ -101,7 +111,7 @@ def serve(
 
     access = Access(allow_host or (), allow_origin or (), read_keys(api_keys) if api_keys else ())
     served = []
-    for given in models:
+    for given in models or [str(model_in_the_box())]:
         name, path = split_name(given)
         served.append(named(name, path, load(path, decoding), **decoding.given))
     limits = Limits(
@@ -111,6 +121,7 @@ def serve(
         batch=max_batch,
         waiting=max_waiting,
         connections=max_connections,
+        requests=max_requests or 0,
         seconds=max_seconds,
         stop_seconds=stop_seconds,
     )

@@ -11,11 +11,16 @@ from oaxe.commands.options import Decoding, ModelName, with_decoding
 
 @with_decoding
 def translate(
-    model: ModelName,
     decoding: Decoding,
-    source: Annotated[
-        Path | None, typer.Argument(help="Text, one sentence a line. Default: standard input.")
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TEXT_OR_FILE",
+            help="Text in quotes, or a file of one sentence a line: if there is a file of that "
+            "name, it is read. Default: standard input.",
+        ),
     ] = None,
+    model: ModelName = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="File for the translations. Default: standard output."),
@@ -31,19 +36,24 @@ def translate(
         bool,
         typer.Option(
             "--paragraphs",
-            help="Split lines into sentences and translate them all. Default: a line is one "
-            "sentence.",
+            help="Split lines into sentences and translate them all, as is done with text on the "
+            "command line. Default: a line is one sentence.",
         ),
     ] = False,
 ) -> None:
-    """Translate a file, standard input, or what you type."""
+    """Translate text, a file, standard input, or what you type.
+
+    oaxe translate "How are you today?"
+    """
     import sys
 
-    from oaxe.decoding.lines import talk, translate_file
-    from oaxe.support.console import new_console
+    from oaxe.decoding.lines import find_source, talk, translate_file
 
+    source = find_source(text)
     translator = load(model, decoding)
     if source is None and sys.stdin.isatty() and output is None and not json:
+        from oaxe.support.console import new_console
+
         talk(translator, new_console(), paragraphs=paragraphs, **decoding.given)
     else:
         translate_file(

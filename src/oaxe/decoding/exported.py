@@ -1,15 +1,16 @@
 """A translator written for a CPU; see :mod:`oaxe.engine`."""
 
+import warnings
 from pathlib import Path
 from typing import Literal
 
 from oaxe.decoding.saved import FORMAT
-from oaxe.decoding.translator import Translator
+from oaxe.decoding.translator import Option, Translator
 from oaxe.support.errors import UserError
 from oaxe.support.extras import require_extra
 
 Format = Literal["onnx", "ctranslate2"]
-LENGTH_SHARE = 0.1  # a cautious choice, not tuned on BLEU
+LENGTH_SHARE = 0.1  # where there is no validation text to choose it on
 
 
 def export(
@@ -28,6 +29,7 @@ def export(
         int8: weights in 8 bits, a quarter of the size, and faster; else float32.
         length_share: the default of that option of decoding, for a system that predicts lengths,
             unless the model has one of its own: on a CPU each candidate costs as much as the first.
+            :func:`oaxe.training.exporting.choose_decoding` finds it on validation text.
         format: ``"ctranslate2"`` for an autoregressive model, which CTranslate2 translates with.
     """
     require_extra("cpu" if format == "onnx" else format, f"export to {format}")
@@ -36,6 +38,8 @@ def export(
     system = translator.system
     weights = {name: tensor.float().cpu().numpy() for name, tensor in system.state_dict().items()}
     decoding = dict(translator.decoding)
+    if format == "onnx":
+        decoding |= without_beam(translator)
     if decoding.get("length_share") == 0:
         decoding["length_share"] = length_share
     config = {
@@ -55,3 +59,21 @@ def export(
         from oaxe.engine import export as onnx
 
         onnx.export(Path(folder), weights, config, subwords.model, int8=int8)
+
+
+def without_beam(translator: Translator) -> dict[str, Option]:
+    """Changes for a model whose decoding only torch has, with a warning: the best without that."""
+    from oaxe.engine.engine import DECODINGS, replaced
+
+    if translator.system.name not in DECODINGS:
+        return {}
+    changes = replaced(translator.decoding_with())
+    if changes:
+        before = ", ".join(f"{name}: {translator.decoding[name]}" for name in changes)
+        now = ", ".join(f"{name}: {value or 'none'}" for name, value in changes.items())
+        warnings.warn(
+            f"an exported model has no {before}; it is exported with {now}. With torch the model "
+            "decodes as before",
+            stacklevel=3,
+        )
+    return changes

@@ -2,22 +2,27 @@
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from io import BytesIO
 from pathlib import Path
-
-from rich.console import Console
-from rich.progress import track
+from typing import TYPE_CHECKING
 
 from oaxe.decoding.translator import Option, Translation, Translator
+from oaxe.support.errors import UserError
 from oaxe.support.files import appears_whole, check_output
 from oaxe.text.guess import warn_of_target
 from oaxe.text.lines import Lines
 from oaxe.text.sentences import Paragraph, split_paragraph
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 CHUNK = 10_000  # lines that are sorted by length together
+FILE_NAME = re.compile(r"\S*[/\\]\S*|\S+\.\w{1,5}")  # no sentence
 MOMENT = 0.05  # seconds that a line waits for others
 
 
@@ -33,7 +38,7 @@ def until_readers_leave() -> Iterator[None]:
 @until_readers_leave()
 def translate_file(
     translator: Translator,
-    source: Path | None,
+    source: Path | str | None,
     output: Path | None,
     *,
     as_json: bool,
@@ -42,17 +47,18 @@ def translate_file(
     bf16: bool,
     **options: Option,
 ) -> None:
-    """Translate a file, or standard input, line by line; ``None`` is standard input or output.
+    """Translate a file, a text, or standard input, line by line.
 
+    A path is a file, a string the text itself, and ``None`` is standard input or output.
     Where lines come slowly, from a person or a pipe, each is answered soon.
     An output file appears when it is complete; until then it is called ``NAME.part``.
-    Lines are one sentence each, or ``paragraphs`` of any number of sentences.
+    Lines are one sentence each, or ``paragraphs`` of any number of sentences, as in a text.
     """
     translator.decoding_with(**options)  # before anything is opened
-    check_output(output, source)
+    paragraphs = paragraphs or isinstance(source, str)
+    check_output(output, source if isinstance(source, Path) else None)
     with ExitStack() as stack:
-        given = Lines(Path("standard input"), sys.stdin.buffer) if source is None else Lines(source)
-        stack.enter_context(given)
+        given = stack.enter_context(_lines(source))
         out = sys.stdout.buffer if output is None else stack.enter_context(appears_whole(output))
         first_line, language = 1, translator.languages[1]
         for chunk in _chunks(given, _shown(given, output)):
@@ -81,8 +87,37 @@ def translate_file(
             out.flush()
 
 
+def find_source(given: str | None) -> Path | str | None:
+    """A file, if there is one of that name, or else text; UserError for a file that is missing.
+
+    Example:
+        >>> find_source(__file__).name, find_source("How are you?"), find_source(None)
+        ('lines.py', 'How are you?', None)
+    """
+    if given is None:
+        return None
+    is_folder = os.path.isdir(given)
+    if os.path.exists(given) and not is_folder:  # a pipe, too, such as <(command)
+        return Path(given)
+    if is_folder or FILE_NAME.fullmatch(given):
+        found = "is a folder" if is_folder else "looks like a file, and there is none"
+        raise UserError(
+            f"{given} {found}; give a file of one sentence a line. To translate this very word, "
+            f"pipe it in: echo '{given}' | oaxe translate"
+        )
+    return given
+
+
+def _lines(source: Path | str | None) -> Lines:
+    if source is None:
+        return Lines(Path("standard input"), sys.stdin.buffer)
+    if isinstance(source, Path):
+        return Lines(source)
+    return Lines(Path("the text"), BytesIO(os.fsencode(source)))
+
+
 def talk(
-    translator: Translator, console: Console, *, paragraphs: bool = False, **options: Option
+    translator: Translator, console: "Console", *, paragraphs: bool = False, **options: Option
 ) -> None:
     """Translate what is typed, a line at a time, until Ctrl-D."""
     source, target = translator.languages
@@ -117,6 +152,9 @@ def _shown(lines: Lines, output: Path | None) -> Iterable[str]:
     every = iter(lines.read, None)
     if output is None:
         return every
+    from rich.console import Console
+    from rich.progress import track
+
     console = Console(stderr=True)
     return track(every, "translating", total=None, console=console, disable=not console.is_terminal)
 

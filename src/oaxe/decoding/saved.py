@@ -88,7 +88,7 @@ def load_folder(
     needed = (*(EXPORTED if exported else [WEIGHTS]), SUBWORDS)
     verify_files(folder, config, needed, folder / CONFIG)
     if exported:
-        require_extra("cpu", f"{folder}, which was exported for a CPU,")
+        require_extra("cpu", f"{folder}, which was exported for a CPU,", "onnxruntime")
         from oaxe.engine.engine import Engine
 
         return Engine(folder, config, threads), folder / SUBWORDS, config

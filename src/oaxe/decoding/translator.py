@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from oaxe.decoding.hub import SOMEWHERE, model_card, push, write_card
+from oaxe.decoding.box import model_in_the_box
 from oaxe.decoding.saved import download, load_folder, save_folder
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.support.config import build, to_mapping
@@ -88,7 +88,7 @@ class Translator:
     @classmethod
     def from_pretrained(
         cls,
-        path: Path | str,
+        path: Path | str | None = None,
         *,
         device: "torch.device | str" = "cpu",
         systems: Collection[str] = (),
@@ -98,13 +98,14 @@ class Translator:
         """Load what :meth:`save_pretrained` or ``oaxe export`` wrote: a folder, or a hub's name.
 
         Args:
-            path: the folder or name.
+            path: the folder or name. Default: the model in the box, English to German.
             device: where to translate.
             systems: modules with systems of your own that the model may need. Nothing else outside
                 this package is ever imported, whatever the folder says.
             threads: of a model that was exported for a CPU. Default: as many as there are cores.
             revision: a branch, tag or commit of a model on the hub. Default: the newest.
         """
+        path = path or model_in_the_box()
         if revision is not None:
             path = download(str(path), revision)
         system: Any
@@ -139,11 +140,15 @@ class Translator:
             revision: the branch; made if there is none. Default: the main one.
             message: of the commit.
         """
+        from oaxe.decoding.hub import push
+
         with TemporaryDirectory() as folder:
             self._save(Path(folder), name)
             return push(Path(folder), name, private, revision, message)
 
-    def _save(self, folder: Path, name: str = SOMEWHERE) -> None:
+    def _save(self, folder: Path, name: str = "path/to/model") -> None:
+        from oaxe.decoding.hub import model_card, write_card
+
         if self.is_exported:
             raise UserError("an exported model is saved already: copy its folder")
         description = {"languages": list(self.languages), "decoding": self.decoding}
@@ -244,6 +249,8 @@ class Translator:
         refills = self.system.refills
         recorded = self.cuda_graphs and is_on_gpu(self.system.device)
         recorded = recorded and (refills or sum(map(bool, tokens)) == 1)
+        if self.is_exported:
+            batch_tokens = min(batch_tokens, self.system.at_once)
         together = None if recorded and refills else max(1, batch_tokens // self.system.rows(how))
         bound = {"batch_tokens": batch_tokens} if refills else {}
         with self._computing(bf16):

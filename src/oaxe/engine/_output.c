@@ -3,9 +3,11 @@
  * for as long as they are needed.
  *
  * States are unsigned, 7 bits wide and MIDDLE above the number they stand for; weights are signed, 8
- * bits wide. Two products fit into 16 bits, so that both of these paths compute the same whole numbers:
+ * bits wide. Two products fit into 16 bits, so that all of these paths compute the same whole numbers:
  *   vnni   AVX-512 with VNNI: four products and their sum at once
  *   avx2   products in pairs
+ *   dot    the first on ARM, with its products of four
+ *   neon   the second on ARM
  * Which of them the processor has is asked at run time. Others have none: numpy is as good as plain C.
  *
  * Weights are packed: PANEL words are BLOCKS blocks of WORDS words; a block has, for each group of four
@@ -33,8 +35,7 @@ typedef struct {
 
 typedef void Run(const Task *t, int64_t first_panel, int64_t last_panel);
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__aarch64__))
 #define INLINE static inline __attribute__((always_inline))
 
 enum { WORDS = 16, BLOCKS = 4, PANEL = WORDS * BLOCKS, ROWS = 4, MIDDLE = 64 };
@@ -119,15 +120,17 @@ INLINE void run(const Task *t, int64_t first_panel, int64_t last_panel, Multiply
     }
 }
 
-#define AVX2 __attribute__((target("avx2,fma")))
-#define VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma")))
-
 /* Four numbers of a state, for each of the words of a vector. */
 INLINE int32_t four(const uint8_t *states, int r, int64_t groups, int64_t g) {
     int32_t numbers;
     memcpy(&numbers, states + (r * groups + g) * 4, 4);
     return numbers;
 }
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define AVX2 __attribute__((target("avx2,fma")))
+#define VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma")))
 
 AVX2 static inline void multiply_avx2(const uint8_t *states, const int8_t *panel, int64_t groups,
                                       Products out) {
@@ -183,6 +186,7 @@ VNNI static inline void multiply_vnni(const uint8_t *states, const int8_t *panel
 VNNI static void run_vnni(const Task *t, int64_t first, int64_t last) {
     run(t, first, last, multiply_vnni);
 }
+
 /* By name, if the processor has it. */
 static Run *find(const char *path) {
     __builtin_cpu_init();
@@ -194,6 +198,70 @@ static Run *find(const char *path) {
         return run_avx2;
     return NULL;
 }
+#else /* ARM, where 7 bits are the same number with a sign or without */
+#include <arm_neon.h>
+#if defined(__linux__)
+#include <sys/auxv.h>
+#define HAS_DOT (getauxval(AT_HWCAP) >> 20 & 1) /* HWCAP_ASIMDDP */
+#elif defined(__APPLE__)
+#define HAS_DOT 1
+#else
+#define HAS_DOT 0
+#endif
+#if defined(__clang__)
+#define DOT __attribute__((target("dotprod")))
+#else
+#define DOT __attribute__((target("arch=armv8.2-a+dotprod")))
+#endif
+enum { PARTS = WORDS / 4 }; /* of a block, a vector each */
+
+/* The sums of a block; ADD is one more product of four numbers with those of four words. */
+#define MULTIPLY(ADD)                                                                           \
+    for (int b = 0; b < BLOCKS; b++) {                                                          \
+        int32x4_t sum[ROWS][PARTS];                                                             \
+        for (int i = 0; i < ROWS * PARTS; i++) sum[i / PARTS][i % PARTS] = vdupq_n_s32(0);      \
+        for (int64_t g = 0; g < groups; g++) {                                                  \
+            int8x16_t w[PARTS];                                                                 \
+            for (int i = 0; i < PARTS; i++)                                                     \
+                w[i] = vld1q_s8(panel + ((b * groups + g) * PARTS + i) * 16);                   \
+            for (int r = 0; r < ROWS; r++) {                                                    \
+                const int8x16_t x = vreinterpretq_s8_s32(vdupq_n_s32(four(states, r, groups, g))); \
+                for (int i = 0; i < PARTS; i++) sum[r][i] = ADD(sum[r][i], x, w[i]);            \
+            }                                                                                   \
+        }                                                                                       \
+        for (int i = 0; i < ROWS * PARTS; i++)                                                  \
+            vst1q_s32(out[i / PARTS] + b * WORDS + i % PARTS * 4, sum[i / PARTS][i % PARTS]);   \
+    }
+
+INLINE int32x4_t in_pairs(int32x4_t sum, int8x16_t x, int8x16_t w) {
+    const int16x8_t low = vmull_s8(vget_low_s8(x), vget_low_s8(w)), high = vmull_high_s8(x, w);
+    return vpadalq_s16(sum, vpaddq_s16(low, high));
+}
+
+static inline void multiply_neon(const uint8_t *states, const int8_t *panel, int64_t groups,
+                                 Products out) {
+    MULTIPLY(in_pairs)
+}
+
+static void run_neon(const Task *t, int64_t first, int64_t last) {
+    run(t, first, last, multiply_neon);
+}
+
+DOT static inline void multiply_dot(const uint8_t *states, const int8_t *panel, int64_t groups,
+                                    Products out) {
+    MULTIPLY(vdotq_s32)
+}
+
+DOT static void run_dot(const Task *t, int64_t first, int64_t last) {
+    run(t, first, last, multiply_dot);
+}
+
+/* By name, if the processor has it. */
+static Run *find(const char *path) {
+    if (!strcmp(path, "dot") && HAS_DOT) return run_dot;
+    return strcmp(path, "neon") ? NULL : run_neon;
+}
+#endif
 #else
 static Run *find(const char *path) {
     (void)path;
@@ -203,11 +271,11 @@ static Run *find(const char *path) {
 
 /* paths(): names of those that the processor has, fastest first. */
 static PyObject *paths(PyObject *self, PyObject *args) {
-    static const char *const every[] = {"vnni", "avx2"};
+    static const char *const every[] = {"vnni", "avx2", "dot", "neon"};
     PyObject *found = PyList_New(0);
     (void)self;
     (void)args;
-    for (int i = 0; found && i < 2; i++) {
+    for (int i = 0; found && i < 4; i++) {
         if (!find(every[i])) continue;
         PyObject *name = PyUnicode_FromString(every[i]);
         if (!name || PyList_Append(found, name)) Py_CLEAR(found);

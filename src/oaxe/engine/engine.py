@@ -76,6 +76,18 @@ def check(decoding: Any) -> None:
         )
 
 
+def replaced(decoding: Any) -> dict[str, Any]:
+    """What an exported model does instead of options that only the torch model has: its defaults.
+
+    Example:
+        >>> replaced(CTCDecoding(method="beam", lm="ngrams", bonus=1.0))
+        {'method': 'greedy', 'lm': None}
+    """
+    wrong = [n for n, (values, _) in MISSING.items() if getattr(decoding, n, None) in values]
+    wrong += ["lm"] * (getattr(decoding, "lm", None) is not None)
+    return {name: getattr(type(decoding)(), name) for name in wrong}
+
+
 class Engine:
     """What a :class:`~oaxe.decoding.translator.Translator` asks of a system, on a CPU.
 
@@ -86,6 +98,9 @@ class Engine:
     """
 
     translates, refills, training, device = True, False, False, "cpu"
+    # Source subwords of a pass, with padding. Of more, the results of a layer leave the cache, and
+    # sentences of other lengths are padded; see docs/export.md.
+    at_once = 128
     no_ncm = "the engine for CPUs finds the best translation only"
 
     def __init__(self, folder: Path, config: Mapping[str, Any], threads: int | None = None) -> None:
@@ -320,6 +335,7 @@ def load_tables(path: Path, architecture: Mapping[str, Any]) -> dict[str, NDArra
 def session(path: Path, threads: int) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    options.enable_mem_pattern = False  # it keeps memory for every shape that was ever seen
     # Threads that spin while they wait take the time of the others.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:

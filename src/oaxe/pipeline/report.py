@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from oaxe.decoding.saved import is_exported
 from oaxe.decoding.translator import Translator
 from oaxe.evaluation.speed import measure_speed
 from oaxe.pipeline.plan import Plan
@@ -24,6 +25,7 @@ from oaxe.training.validation import Validation, choose_decoding
 
 TEACHER, TEACHER_BEAM = "autoregressive, greedy", "autoregressive, beam 5"
 ONE_PASS, ONE_PASS_BEAM = "one pass", "one pass, beam and n-grams"
+ENGINE = "one pass, 8 bits for a CPU"  # if it was exported
 ALONE, BATCH = 20, 64  # sentences
 BATCH_TOKENS = 131_072  # more than so many sentences have
 MOST_BLEU = 1.0  # that one pass may be below the teacher
@@ -62,7 +64,7 @@ def write_report(out: Path, one_pass: Path, plan: Plan, console: Console) -> Non
 def measure(
     out: Path, one_pass: Path, plan: Plan, console: Console
 ) -> tuple[dict[str, Scores], str]:
-    """Both models, each decoded in two ways; and sacreBLEU's signature."""
+    """Both models, each decoded in two ways, and the exported one; and sacreBLEU's signature."""
     teacher = load_translator(str(out / "teacher"), plan.asked.device)
     student = load_translator(str(one_pass), plan.asked.device)
     ways: dict[str, tuple[str, Translator, dict[str, Any]]] = {
@@ -71,6 +73,8 @@ def measure(
         ONE_PASS: ("model", student, {}),
         ONE_PASS_BEAM: ("model", student, best_beam(student, one_pass, out)),
     }
+    if plan.asked.device == "cpu" and is_exported(out / "cpu"):
+        ways[ENGINE] = "cpu", Translator.from_pretrained(out / "cpu"), {}
     translators = {name: changed(model, options) for name, (_, model, options) in ways.items()}
     splits = [split for split in read_manifest(out / "data").splits if split != "train"]
     texts = {split: Corpus.open(out / "data", split) for split in splits}
@@ -84,7 +88,7 @@ def measure(
         name: Scores(
             folder=str(out / ways[name][0]),
             system=translator.system.name,
-            parameters=translator.system.n_parameters,
+            parameters=(student if name == ENGINE else translator).system.n_parameters,
             decoding=str(translator.decoding_with()),
             options=ways[name][2],
             valid=bleu[name]["valid"]["score"],
@@ -139,7 +143,9 @@ def recommend(scores: Mapping[str, Scores]) -> tuple[str, str]:
             f"Too little was learned for any use: {both}. Check that the files are parallel, and "
             "give more text or more minutes."
         )
-    for name in (ONE_PASS, ONE_PASS_BEAM):
+    for name in (ENGINE, ONE_PASS, ONE_PASS_BEAM):
+        if name not in scores:
+            continue
         own = scores[name]
         gain = own.valid - scores[best].valid
         alone = greedy.latency_ms / own.latency_ms
@@ -161,8 +167,8 @@ def recommend(scores: Mapping[str, Scores]) -> tuple[str, str]:
                 scores, name
             )
     return best, (
-        f"One pass does not pay here: {'; '.join(problems)}. Use the autoregressive model, or give "
-        "more text or more minutes."
+        f"One pass does not pay here: {'; '.join(problems)}. Use the autoregressive model (on a "
+        "CPU, oaxe export --format ctranslate2), or give more text or more minutes."
     )
 
 
@@ -190,7 +196,7 @@ def table(scores: Mapping[str, Scores], plan: Plan) -> TextTable:
     head = ["model", "million weights", "valid BLEU", "test BLEU", "ms a sentence, batch 1"]
     head += [f"sentences/s, batch {BATCH}", "decoding"]
     first = f"; BLEU of the first {plan.sentences:,} sentences at most" * bool(plan.sentences)
-    return TextTable(f"On this machine, {plan.asked.device}, fp32{first}", head, rows)
+    return TextTable(f"On this machine, {plan.asked.device}{first}", head, rows)
 
 
 def use(name: str, scores: Mapping[str, Scores]) -> str:

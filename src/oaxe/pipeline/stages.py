@@ -9,9 +9,9 @@ OUT/distilled/      with --distil: `oaxe distill`, and what is prepared of it: O
 OUT/one-pass/       run of the one-pass model, which starts from the teacher
 OUT/bigrams/        the same, fine-tuned
 OUT/ngrams/         `oaxe ngrams`, for beam search
-OUT/report.json     scores and speed of both models on this machine; OUT/report.md in words
-OUT/model/          the one-pass translator, with a card: README.md
-OUT/cpu/            the same for a CPU, in 8 bits, where oaxe[cpu] is installed
+OUT/cpu/            the one-pass translator for a CPU, in 8 bits, where oaxe[cpu] is installed
+OUT/report.json     scores and speed of all models on this machine; OUT/report.md in words
+OUT/model/          the one-pass translator for torch, with a card: README.md
 """
 
 import json
@@ -51,6 +51,7 @@ from oaxe.training.settings import build_settings
 from oaxe.training.trainer import INTERRUPTED
 
 LONGER = 1.3  # times the minutes that are planned for a training: then it stops
+SLOWER = 1.1  # times the seconds that an update was planned to take: then there are fewer
 ORDER = 4  # of n-grams
 
 
@@ -92,10 +93,10 @@ class Build:
         if self.plan.bigrams.updates:
             yield self._training("bigrams", self.plan.bigrams, recipes.bigrams, "one-pass")
         yield Stage("n-grams", out / "ngrams" / "config.json", self.count_ngrams)
-        yield Stage("report", out / "report.json", self.report)
-        yield Stage("model", out / "model" / "README.md", self.save_model)
         if all(map(find_spec, EXTRAS["cpu"])):
             yield Stage("export", out / "cpu" / "config.json", self.export)
+        yield Stage("report", out / "report.json", self.report)
+        yield Stage("model", out / "model" / "README.md", self.save_model)
 
     def pair(self, split: str) -> Pair | None:
         if self.plan.held_out and split != "test":
@@ -147,6 +148,8 @@ class Build:
         self, name: str, training: Training, recipe: Callable[..., dict[str, Any]], start: str = ""
     ) -> Stage:
         system = (self.asked.system,) * bool(start)
+        if start:
+            training = self.paced(training)
         content = recipe(self.plan.machine, training.updates, *system)
         data = "distilled-data" if self.asked.distil and start else "data"
         content["run"] = str(self.out / name)
@@ -156,6 +159,21 @@ class Build:
             content["train"]["init_from"] = str(self.out / start)
         marker = self.out / name / "result.json"
         return Stage(name, marker, lambda: self.train(name, content))
+
+    def paced(self, training: Training) -> Training:
+        """Fewer updates, if the teacher's took longer than planned: the machine is busier now.
+
+        The rate of learning falls to zero with the last update, so that must not come too late.
+        """
+        path = self.out / "teacher" / "result.json"
+        if not path.exists():  # the stages are only listed
+            return training
+        done = json.loads(path.read_text("utf-8"))
+        pace = done["seconds"] / max(done["step"], 1) / self.plan.teacher.seconds
+        if pace < SLOWER:
+            return training
+        updates = max(1, int(training.updates / pace))
+        return Training(updates, training.update_tokens, training.seconds * pace)
 
     def train(self, name: str, content: dict[str, Any]) -> None:
         path = self.out / "configs" / f"{name}.yaml"

@@ -1,6 +1,7 @@
 """The ASGI application: what each path answers."""
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from oaxe.serving.metrics import KIND, Metrics
 from oaxe.serving.models import Model, Models
 from oaxe.serving.openapi import describe_api
 from oaxe.serving.pages import Pages
+from oaxe.serving.rates import Rates
 from oaxe.serving.requests import Wanted, read_request
 
 Hypotheses = list[Translation]
@@ -41,7 +43,7 @@ class Service:
         access_log: bool = True,
     ) -> None:
         self.models, self.limits, self.access = models, limits, access
-        self.metrics = Metrics()
+        self.metrics, self.rates = Metrics(), Rates(limits.requests)
 
         def translate(model: Model, sentences: Sequence[str]) -> list[Hypotheses]:
             return model.translate(sentences, batch_tokens=batch_tokens, bf16=bf16)
@@ -91,7 +93,7 @@ class Service:
 
     async def translate(self, request: Request) -> Response:
         wanted = await read_request(request, self.limits)
-        self._check_key(request, wanted)
+        self._check_rate(request, self._check_key(request, wanted))
         model = self.models.choose(wanted.model, wanted.source, wanted.target)
         start = time.perf_counter()
         documents = Documents(wanted)
@@ -143,9 +145,10 @@ class Service:
             gone.cancel()
             submitted.cancel()
 
-    def _check_key(self, request: Request, wanted: Wanted) -> None:
+    def _check_key(self, request: Request, wanted: Wanted) -> str | None:
+        """The API key, where one is needed."""
         if not self.access.api_keys:
-            return
+            return None
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         given = wanted.api_key or (token if scheme.lower() == "bearer" else None)
         if given is None:
@@ -153,6 +156,13 @@ class Service:
             raise RefusedError(401, message, WWW_Authenticate="Bearer")
         if not self.access.has_key(given):
             raise RefusedError(403, "this API key is not known")
+        return given
+
+    def _check_rate(self, request: Request, key: str | None) -> None:
+        client = f"key {key}" if key else request.client.host if request.client else ""
+        if wait := self.rates.seconds_to_wait(client):
+            message = f"at most {self.limits.requests} requests a minute; try again later"
+            raise RefusedError(429, message, Retry_After=str(math.ceil(wait)))
 
     async def page(self, request: Request) -> Response:
         return HTMLResponse(self._pages.main, headers=self._pages.headers)

@@ -68,7 +68,7 @@ class Batcher(Generic[Model, Answer]):
         self._closed = False
         self.waiting = 0  # sentences
         self._running = 0  # sentences
-        self._pace = 0.0  # seconds a sentence, of late
+        self._seconds = self._sentences = 0.0  # of batches, the last counting most
         self._thread = threading.Thread(target=self._work, name="translate", daemon=True)
         self._thread.start()
 
@@ -93,7 +93,8 @@ class Batcher(Generic[Model, Answer]):
     @property
     def seconds_to_wait(self) -> float:
         """How long a request would wait now, if sentences take as long as they did of late."""
-        return (self.waiting + self._running) * self._pace
+        pace = self._seconds / self._sentences if self._sentences else 0.0
+        return (self.waiting + self._running) * pace
 
     @property
     def is_alive(self) -> bool:
@@ -114,8 +115,9 @@ class Batcher(Generic[Model, Answer]):
             self._watch(size)
             start = time.monotonic()
             self._answer(batch)
-            pace = (time.monotonic() - start) / size
-            self._pace = (self._pace + pace) / 2 if self._pace else pace
+            # By sentences, not by batches: alone a sentence takes longer than among others.
+            self._sentences = self._sentences / 2 + size
+            self._seconds = self._seconds / 2 + time.monotonic() - start
             self._running = 0
             with self._changed:
                 for request, _ in batch:

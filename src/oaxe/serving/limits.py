@@ -14,5 +14,6 @@ class Limits:
     batch: int = 256  # sentences that are translated together
     waiting: int = 4_096  # sentences of all requests
     connections: int = 512
+    requests: int = 0  # to translate, of a client in a minute; 0: any number
     seconds: float = 30  # for a request to arrive, and again to be answered
     stop_seconds: float = 30  # to answer what was accepted, when the server is stopped

@@ -16,6 +16,7 @@ ERRORS = {
     413: "Too large",
     415: "Another content type",
     422: "A sentence is longer than the model reads; nothing is translated",
+    429: "Too many requests of this client; try again after Retry-After seconds",
     500: "An error of the server, whose log has the traceback",
     503: "Too much to do, or stopping; try again after Retry-After seconds",
 }

@@ -14,12 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import yaml
-
 from oaxe.support.errors import UserError, did_you_mean, nearest
 
 T = TypeVar("T")
-MOST_KEYS = 1_000  # of a section
 
 
 def option(
@@ -70,13 +67,15 @@ def load(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
 
 def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The content of a YAML file, changed by overrides, before any of it is checked."""
+    from oaxe.support.strict_yaml import parse  # models do without YAML
+
     try:
         content = parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(
             f"cannot read {path}: {error.strerror}; give the path of a YAML file"
         ) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{path} is not valid YAML: {error}") from None
     if content is None:
         content = {}
@@ -88,34 +87,6 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     for change in overrides:
         override(content, change)
     return content
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML takes the last of several values for the same key; here they are an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"{key.value[:100]} is given twice; remove one of them",
-                    problem_mark=key.start_mark,
-                )
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
-        return super().construct_mapping(node, deep)
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Puts in what ``<<`` names, which may name more, and so on."""
-        super().flatten_mapping(node)
-        if len(node.value) > MOST_KEYS:
-            raise yaml.MarkedYAMLError(
-                problem=f"more than {MOST_KEYS:,} keys in one section", problem_mark=node.start_mark
-            )
-
-
-def parse(text: str) -> Any:
-    """YAML as plain values. Raises YAMLError, ValueError or RecursionError."""
-    return yaml.load(text, _Loader)
 
 
 def build(kind: type[T], content: Mapping[str, Any], where: str = "configuration") -> T:
@@ -178,6 +149,8 @@ def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def documented(kind: type[Any], indent: str = "") -> str:
     """All options with their defaults and help, as YAML that can be edited."""
+    from oaxe.support.strict_yaml import in_one_line
+
     lines = []
     for field, hint in _fields(kind):
         if "alternatives" in field.metadata:
@@ -188,7 +161,7 @@ def documented(kind: type[Any], indent: str = "") -> str:
             text = "???"
             if field.default is not dataclasses.MISSING:
                 value = to_mapping(field.default)
-                text = yaml.safe_dump(value, default_flow_style=True).split("\n")[0]
+                text = in_one_line(value)
             lines.append(
                 _line(f"{indent}{field.name}: {text}", _type_name(hint), field.metadata["help"])
             )
@@ -227,6 +200,8 @@ def _settings_class(sections: Mapping[str, Any]) -> type[Any]:
 
 def override(content: dict[str, Any], change: str) -> None:
     """Change one value of a content by ``section.key=value``, as ``--set`` gives it."""
+    from oaxe.support.strict_yaml import parse
+
     name, equals, text = change.partition("=")
     if not equals or not name:
         raise UserError(f"--set wants KEY=VALUE, got {change!r}; for example optim.lr=1e-4")
@@ -243,7 +218,7 @@ def override(content: dict[str, Any], change: str) -> None:
         content = inside
     try:
         content[key] = parse(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
+    except ValueError:
         raise UserError(f"--set {change}: {text!r} is not a YAML value") from None
 
 

@@ -40,7 +40,7 @@ def missing_extra(error: ModuleNotFoundError) -> str | None:
     return None
 
 
-def require_extra(extra: str, feature: str) -> None:
-    """Stop at once, and not after an hour of work, if an extra is not installed."""
-    if any(find_spec(module) is None for module in EXTRAS[extra]):
+def require_extra(extra: str, feature: str, *modules: str) -> None:
+    """Stop at once, and not after an hour of work, if an extra, or some of it, is not installed."""
+    if any(find_spec(module) is None for module in modules or EXTRAS[extra]):
         raise UserError(f'{feature} needs: pip install "oaxe[{extra}]"')

@@ -63,7 +63,12 @@ class Model(ctc.Model):
             logit_mask=example.mask,
         )
         said, _ = likeliest(
-            self.transformer, hidden, example.mask, may_be_blank=True, everywhere=True
+            self.transformer,
+            hidden,
+            example.mask,
+            may_be_blank=True,
+            everywhere=True,
+            scored=False,
         )
         aligned = labels != IGNORED  # all positions, unless the target does not fit
         wrong = (aligned & (said != labels)).sum(1, keepdim=True)

@@ -200,6 +200,7 @@ class Model(System):
             may_be_blank=False,
             everywhere=True,
             capacity=room and room.words,
+            scored=False,
         )
         wrong = (words & (said != example.target)).sum(1, keepdim=True)
         revealed = drawn(words, (share * wrong).round())

@@ -1,0 +1,92 @@
+"""How an exported model decodes, chosen on the validation text of its run."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from oaxe.decoding.exported import without_beam
+from oaxe.decoding.saved import RUN
+from oaxe.decoding.translator import Translator
+from oaxe.text.bleu import corpus_bleu
+from oaxe.text.corpus import Corpus
+from oaxe.text.manifest import MANIFEST
+from oaxe.training.ranks import Ranks
+from oaxe.training.settings import load_settings
+from oaxe.training.validation import Validation
+from oaxe.training.validation import choose_decoding as best_by_bleu
+
+SHARES = (1.0, 0.5, 0.3, 0.1, 0.03, 0.0)  # of the likeliest length's probability; 1: no other
+WORTH = 0.1  # BLEU: what more lengths must gain to be tried
+MOST_SENTENCES = 300
+
+
+def choose_decoding(translator: Translator, model: str, console: Console) -> bool:
+    """Change the defaults of a translator to those that are best on a CPU; whether any were chosen.
+
+    What only torch has is left out, and the options that depended on it are chosen anew. Lengths
+    are tried only where that pays, see :func:`choose_share`. Nothing else is changed. Without the
+    validation text of its run nothing is chosen.
+    """
+    changes = without_beam(translator)
+    translator.change_decoding(**changes)
+    validation = validation_of(translator, model)
+    if validation is None:
+        return False
+    if changes and translator.system.choices(translator.decoding_with()):
+        best_by_bleu(translator, validation)
+    elif translator.decoding.get("length_share") == 0 and translator.decoding["length_candidates"]:
+        choose_share(translator, validation)
+    else:
+        return False
+    console.print(f"decoding, chosen on validation: {translator.decoding_with()}", highlight=False)
+    return True
+
+
+def validation_of(translator: Translator, model: str) -> Validation | None:
+    """Some sentences of the text that its run was validated with, if that is still there."""
+    folders = [Path(model), Path(model).absolute().parent]  # RUN, or RUN/model
+    run = next((folder for folder in folders if (folder / RUN).is_file()), None)
+    if run is None:
+        return None
+    settings = load_settings(run / RUN, trusted=[translator.system.name])
+    data = Path(settings.data.folder)
+    if not (data / MANIFEST).is_file():
+        return None
+    most = min(settings.validation.max_sentences or MOST_SENTENCES, MOST_SENTENCES)
+    settings = replace(
+        settings,
+        validation=replace(settings.validation, max_sentences=most),
+        train=replace(settings.train, precision="fp32"),
+    )
+    ranks = Ranks(0, 1, translator.system.device)
+    return Validation(Corpus.open(data, "valid"), settings, ranks, lambda _: 0.0, "bleu")
+
+
+def choose_share(translator: Translator, validation: Validation) -> list[dict[str, Any]]:
+    """The ``length_share`` with the fewest lengths that is within WORTH of the best BLEU.
+
+    Time on a CPU grows with the number of lengths, which does not depend on what else the machine
+    does. Returns all that was tried, fewest lengths first.
+    """
+    count = validation.n_sentences
+    sources = validation.corpus.sources_text[:count]
+    references = [validation.corpus.targets_text[:count]]
+    tried = []
+    for share in SHARES:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # long lines
+            found = translator.translate_scored(
+                sources,
+                batch_tokens=validation.settings.data.batch_tokens,
+                length_share=share,
+            )
+        bleu = corpus_bleu([best.text for best, *_ in found], references, translator.languages[1])
+        lengths = sum(map(len, found)) / max(len(found), 1)
+        tried.append({"length_share": share, "lengths": lengths, "bleu": bleu["score"]})
+    enough = max(record["bleu"] for record in tried) - WORTH
+    best = next(record for record in tried if record["bleu"] >= enough)
+    translator.change_decoding(length_share=best["length_share"])
+    return tried

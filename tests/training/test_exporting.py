@@ -1,0 +1,74 @@
+"""How an exported model decodes: chosen on the validation text of its run."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from oaxe.decoding.translator import Translator
+from oaxe.training import exporting
+from oaxe.training.exporting import SHARES, WORTH, choose_decoding, choose_share, validation_of
+from oaxe.training.validation import bleu
+from tests.runs import settings_of, train_small
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("exporting") / "run"
+    train_small(settings_of(data, run, decoding__length_candidates=4))
+    return run
+
+
+def test_the_fewest_lengths_that_are_as_good(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = Translator.from_pretrained(run)
+    validation = validation_of(translator, str(run))
+    assert validation
+    tried = choose_share(translator, validation)
+    assert [record["length_share"] for record in tried] == list(SHARES)
+    lengths = [record["lengths"] for record in tried]
+    assert lengths == sorted(lengths)
+    assert lengths[-1] == 4  # all of them
+    for record in tried:
+        translator.change_decoding(length_share=record["length_share"])
+        assert bleu(translator, validation) == pytest.approx(record["bleu"])
+    choose_share(translator, validation)
+    chosen = SHARES.index(float(str(translator.decoding["length_share"])))
+    best = max(record["bleu"] for record in tried)
+    assert tried[chosen]["bleu"] >= best - WORTH
+    assert all(record["bleu"] < best - WORTH for record in tried[:chosen])
+    monkeypatch.setattr(exporting, "WORTH", 100.0)
+    choose_share(translator, validation)
+    assert translator.decoding["length_share"] == 1
+
+
+def test_decoding_is_chosen_where_the_validation_text_is(run: Path, tmp_path: Path) -> None:
+    said = io.StringIO()
+    for model in (run, run / "model"):
+        translator = Translator.from_pretrained(run)
+        assert choose_decoding(translator, str(model), Console(file=said, width=200))
+    assert "chosen on validation: " in said.getvalue()
+    saved = tmp_path / "saved"
+    translator = Translator.from_pretrained(run)
+    translator.save_pretrained(saved)
+    assert not choose_decoding(translator, str(saved), Console(file=said))
+    assert translator.decoding["length_share"] == 0
+
+
+def test_what_depended_on_beam_search_is_chosen_anew(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_small(settings_of(data, run, model__system="ctc", train__steps=10))
+    translator = Translator.from_pretrained(run)
+    translator.change_decoding(method="greedy", bonus=3.0)
+    with_bonus = translator.decoding
+    translator.change_decoding(method="beam")
+    with pytest.warns(UserWarning, match="has no method: beam; it is exported with method: greedy"):
+        assert choose_decoding(translator, str(run), Console(quiet=True))
+    validation = validation_of(translator, str(run))
+    assert validation
+    assert translator.decoding["method"] == "greedy"
+    chosen = bleu(translator, validation)
+    translator.change_decoding(**with_bonus)
+    assert chosen >= bleu(translator, validation)
+    assert not choose_decoding(translator, str(run), Console(quiet=True))  # nothing to change
+    assert translator.decoding == with_bonus
