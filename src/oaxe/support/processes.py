@@ -74,15 +74,26 @@ def _leave_with_parent() -> None:
 
 @contextmanager
 def _ctrl_c_waits() -> Iterator[None]:
-    """A process that starts in here inherits that: it hears no Ctrl-C while it imports, either."""
+    """A process that starts in here inherits that: it hears no Ctrl-C while it imports, either.
+
+    The mask is for the new process, the handler for this one: another thread of it may hear the
+    signal, and Python would still interrupt the main one.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
+    heard: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number)) if is_main else 0
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
+            if heard and callable(handler):
+                handler(signal.SIGINT, None)
 
 
 def _begin(work: Callable[[Any], Any]) -> None:
