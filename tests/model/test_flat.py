@@ -111,8 +111,8 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_kernels_are_flat_layers(norm: Norm) -> None:
-    """In float32, as near as roundings allow to float64; float64 takes the plain way."""
+def test_kernels_are_flat_layers(norm: Norm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32, as near to float64 as roundings allow: the plain way's error here, and 1e-5."""
     model = big_enough(norm).eval()
     mask, target_mask = masks()
     x, y = embedded(128)
@@ -127,8 +127,13 @@ def test_kernels_are_flat_layers(norm: Norm) -> None:
         return [*outs, *torch.autograd.grad(outs, leaves, gradients)]
 
     right = both_ways(torch.float64, "cpu")
-    for mine, theirs in zip(both_ways(torch.float32, DEVICE), right, strict=True):
-        assert (mine.cpu() - theirs).norm() <= 1e-5 * theirs.norm() + 1e-6
+    found = both_ways(torch.float32, DEVICE)
+    for module in (span_attention, residual, flat):
+        monkeypatch.setattr(module, "is_fast", lambda dtype, device: False)
+    plain = both_ways(torch.float32, DEVICE)
+    for mine, other, theirs in zip(found, plain, right, strict=True):
+        allowed = 1e-5 * theirs.norm() + (other.cpu() - theirs).norm()
+        assert (mine.cpu() - theirs).norm() <= allowed
 
 
 @pytest.mark.usefixtures("kernels")
