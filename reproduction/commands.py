@@ -40,7 +40,7 @@ def add_commands(app: typer.Typer) -> None:
         about = f"{table.paper}: {table.about}"
         default = f"Without --data: {table.dataset}."
         app.command(name, help=f"{about}\n\n{default} {RESUMES}")(table_command(name))
-    about = "All tables but those on equal terms, their trials and the best OaXE."
+    about = "All tables but latency, those on equal terms, their trials and the best OaXE."
     app.command("all", help=f"{about}\n\n{RESUMES}")(
         table_command(*(name for name in TABLES if name not in NOT_IN_ALL))
     )

@@ -290,7 +290,7 @@ TABLES: dict[str, Table] = {
         dataset="tatoeba-ja-en",
     ),
     "lattice": Table(
-        "One pass at the quality of its teacher: CTC with glancing, and the DAG by decoder.",
+        "One pass beside its teacher: CTC with glancing, and the DAG by decoder.",
         BEYOND,
         (
             *rows("teacher"),
