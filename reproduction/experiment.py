@@ -14,6 +14,7 @@ Stage = Literal[
 
 RAW = "-raw"  # ends the names of experiments on raw data
 MARGIN = 0.15  # the paper's truncation
+CHOSEN = {"validation": {"choose_decoding": True}}  # such as the length penalty
 TEACHERS = ("teacher", "student")  # whose seed 1 serves all seeds and both kinds of data
 
 
