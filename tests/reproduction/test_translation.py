@@ -39,7 +39,7 @@ WORDS = {"red": "rot", "dog": "hund", "sees": "sieht", "old": "alt", "cat": "kat
 OTHER_TEACHERS = (("teacher-seed-", ""), ("teacher-text-", ""), ("distilled-", "-data"))
 SHORT = Stage(4, 2e-3, 2, every=100, average=1)
 MICRO = Recipe(
-    at=SHORT, lm=SHORT, cmlm=SHORT, finetune=replace(SHORT, steps=2), ctc=SHORT, dag=SHORT,
+    at=SHORT, lm=SHORT, cmlm=SHORT, finetune=replace(SHORT, steps=2), equal=SHORT,
     ngrams=replace(SHORT, steps=2), update_tokens=300, batch_tokens=600, size="tiny",
     teacher="tiny", deep="tiny", bf16=False, vocab_size=70, pairs=150, held_out=10, lengths=(3, 6),
     max_length=30,
