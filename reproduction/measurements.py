@@ -90,22 +90,26 @@ def time_decoding(study: Study, seeds: int, console: Console) -> None:
     write_json(path, {"environment": environment(), "seeds": chosen, "systems": systems})
 
 
+def missing_latency(folder: Folder, names: Sequence[str]) -> list[str]:
+    """Systems whose latency is not known; none if that of another device is: it stays."""
+    known = read_json(folder.results / LATENCIES)
+    if known.get("device", usable_device(None)) != usable_device(None):
+        return []
+    return [name for name in names if f"{name}-seed-1" not in known.get("systems", {})]
+
+
 def measure_latency(study: Study, names: Sequence[str], console: Console) -> None:
     """Latency and throughput of systems whose runs are here, decoded as in their results, seed 1.
 
     Those that are measured together take turns; on a GPU as CUDA graphs.
     """
     folder, path, device = study.folder, study.folder.results / LATENCIES, usable_device(None)
-    known = read_json(path)
-    kept = known.get("systems", {}) if known.get("device") == device else {}
     missing = [
         name
-        for name in names
-        if f"{name}-seed-1" not in kept
-        and folder.has_run(*study.trained(name, 1))
-        and folder.result(name, 1).exists()
+        for name in missing_latency(folder, names)
+        if folder.has_run(*study.trained(name, 1)) and folder.result(name, 1).exists()
     ]
-    if not missing or (known and not kept):  # of another kind of device: those stay
+    if not missing:
         return
     console.print(f"decoding speed of {len(missing)} systems, in turns", highlight=False)
     translators = {}
@@ -116,7 +120,7 @@ def measure_latency(study: Study, names: Sequence[str], console: Console) -> Non
         model = load_model(str(study.trained_run(name, 1)), None, options)
         model.cuda_graphs = device == "cuda"
         translators[f"{name}-seed-1"] = model
-    systems = kept | speeds(study, translators)
+    systems = read_json(path).get("systems", {}) | speeds(study, translators)
     write_json(path, {"device": device, "environment": environment(), "systems": systems})
 
 

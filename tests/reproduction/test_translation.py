@@ -16,13 +16,14 @@ import pytest
 import sacrebleu
 from rich.console import Console
 
+from oaxe.support.devices import usable_device
 from oaxe.support.errors import UserError
 from reproduction import results as results_module
 from reproduction.experiment import Experiment
 from reproduction.experiments import DECODED, EXPERIMENTS, with_ancestors
-from reproduction.folder import Folder
+from reproduction.folder import Folder, write_json
 from reproduction.recipes import ANY, PRESETS, Recipe, Stage
-from reproduction.results import EvalSet, Results
+from reproduction.results import LATENCIES, EvalSet, Results
 from reproduction.steps import Study, prepare_raw, train_and_test
 from reproduction.tables import MORE, NOT_IN_ALL, TABLES, Table, chosen, rows
 from reproduction.translation import datasets_of, plan, run
@@ -342,6 +343,22 @@ def test_plans_only_what_is_needed(everything: Path, sets: Path, tmp_path: Path)
     assert needed == {"data", "distilled-data", "cmlm-seed-1", "oaxe-seed-1"}
     (tmp_path / results / "speed-cpu.json").unlink()
     assert "at-12-1-seed-1" in jobs_of(tmp_path, sets, "speed")
+
+
+def test_what_is_to_be_timed_is_trained(sets: Path, tmp_path: Path) -> None:
+    """Its results are there and its run is not; of some systems the latency is known."""
+    folder = study_of(tmp_path, sets).folder
+    for name in TABLES["latency"].experiments:
+        write_json(folder.result(name, 1), {})
+    known = {"device": usable_device(None), "systems": {"teacher-seed-1": {}, "dag-seed-1": {}}}
+    write_json(folder.results / LATENCIES, known)
+    needed = jobs_of(tmp_path, sets, "latency")
+    assert {"teacher-seed-1", "oaxe-seed-1", "ctc-glat-seed-1"} <= needed  # greedy is not known
+    all_known: dict[str, Any] = {f"{name}-seed-1": {} for name in TABLES["latency"].experiments}
+    write_json(folder.results / LATENCIES, known | {"systems": all_known})
+    assert jobs_of(tmp_path, sets, "latency") == set()
+    write_json(folder.results / LATENCIES, known | {"device": "another"})
+    assert jobs_of(tmp_path, sets, "latency") == set()
 
 
 def test_rows_can_be_trained_alone(sets: Path, tmp_path: Path) -> None:
