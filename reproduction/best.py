@@ -7,11 +7,10 @@ updates of 32K tokens at 2e-4, and the slow one 3,000 of 65K at 5e-5.
 from dataclasses import replace
 from typing import Any
 
-from reproduction.experiment import Experiment, fine_tuned, oaxe
+from reproduction.experiment import CHOSEN, Experiment, fine_tuned, oaxe
 
 MARGINS = (0.03, 0.05, 0.07, 0.10)
 SLOW: dict[str, Any] = {"share": 5.0, "rate": 0.25, "tokens": 2.0}
-CHOICE = {"validation": {"choose_decoding": True}}
 
 
 def first(label: str, **more: Any) -> Experiment:
@@ -62,7 +61,7 @@ BEST = {
 BEST |= {
     "best-penalty": replace(
         BEST["best-oaxe"], label="OaXE, length penalty chosen on validation", stage="decoding",
-        start="best-oaxe", changes=CHOICE,
+        start="best-oaxe", changes=CHOSEN,
     ),
     "best-merged": replace(
         BEST["best-oaxe"], label="OaXE, lengths compared after merging repeats", stage="decoding",

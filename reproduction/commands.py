@@ -165,9 +165,8 @@ def box(
     ] = True,
 ) -> None:
     """Put a model into the package: export it in 8 bits, score it, write its card."""
+    from oaxe.evaluation.outputs import names_and_paths
     from reproduction.box import make
 
-    others = {
-        name: Path(path) for name, _, path in (given.partition("=") for given in beside or ())
-    }
+    others = {name: Path(path) for name, path in names_and_paths(beside or ()).items()}
     make(run, data, others, distilled=distilled)

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from reproduction.experiment import RAW, Experiment, oaxe, on_raw
+from reproduction.experiment import CHOSEN, RAW, Experiment, oaxe, on_raw
 
 LAST = 0.2  # share of the updates that fine-tuned systems have with their own loss
 FIRST = "equal-cmlm"  # what they have before
-CHOSEN = {"validation": {"choose_decoding": True}}  # such as the length penalty
 
 
 class Compared(NamedTuple):

@@ -8,12 +8,13 @@ from typing import Any, Literal
 # the hypothesis that the CMLM finds likeliest.
 DataKind = Literal["raw", "distilled", "distilled-2", "distilled-3", "em"]
 Stage = Literal[
-    "teacher", "deep", "lm", "cmlm", "finetune", "whole", "student", "ctc", "dag", "ngrams",
-    "equal", "equal-finetune", "decoding",
+    "teacher", "deep", "lm", "cmlm", "finetune", "whole", "student", "equal", "equal-finetune",
+    "ngrams", "decoding",
 ]  # fmt: skip
 
 RAW = "-raw"  # ends the names of experiments on raw data
 MARGIN = 0.15  # the paper's truncation
+CHOSEN = {"validation": {"choose_decoding": True}}  # such as the length penalty
 TEACHERS = ("teacher", "student")  # whose seed 1 serves all seeds and both kinds of data
 
 

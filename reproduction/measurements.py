@@ -1,10 +1,12 @@
 """What is measured of several experiments together: fluency, and the speed of decoding."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from oaxe.decoding.translator import Translator
 from oaxe.evaluation.fluency import perplexity
 from oaxe.evaluation.models import load_model, weights_checksum
 from oaxe.evaluation.references import read_references
@@ -63,7 +65,7 @@ def time_decoding(study: Study, seeds: int, console: Console) -> None:
 
     The first seed of each experiment whose run is here is timed.
     """
-    folder, recipe, path = study.folder, study.recipe, speed_path(study.folder)
+    folder, path = study.folder, speed_path(study.folder)
     tried = {name: [s for s in range(1, seeds + 1) if folder.has_run(name, s)] for name in TIMED}
     if path.exists() or not all(tried.values()):
         return
@@ -82,12 +84,18 @@ def time_decoding(study: Study, seeds: int, console: Console) -> None:
             model = load_model(str(folder.run(name, seed)), None, options)
             model.cuda_graphs = how.endswith(GRAPHS)
             translators[f"{EXPERIMENTS[name].label}, {how}"] = model
-    sources = read_references(multiref=folder.gold / "test.jsonl").sources or []
-    bf16 = recipe.bf16 and on_gpu
-    found = measure_speed(translators, sources, batch_tokens=recipe.batch_tokens, bf16=bf16)
+    found = speeds(study, translators)
     first = next(iter(found.values()))
     systems = {name: speed | {"speed_up": speed_up(speed, first)} for name, speed in found.items()}
     write_json(path, {"environment": environment(), "seeds": chosen, "systems": systems})
+
+
+def missing_latency(folder: Folder, names: Sequence[str]) -> list[str]:
+    """Systems whose latency is not known; none if that of another device is: it stays."""
+    known = read_json(folder.results / LATENCIES)
+    if known.get("device", usable_device(None)) != usable_device(None):
+        return []
+    return [name for name in names if f"{name}-seed-1" not in known.get("systems", {})]
 
 
 def measure_latency(study: Study, names: Sequence[str], console: Console) -> None:
@@ -95,34 +103,29 @@ def measure_latency(study: Study, names: Sequence[str], console: Console) -> Non
 
     Those that are measured together take turns; on a GPU as CUDA graphs.
     """
-    folder, path = study.folder, study.folder.results / LATENCIES
-    known = read_json(path)
-    kept = known.get("systems", {}) if known.get("device") == usable_device(None) else {}
+    folder, path, device = study.folder, study.folder.results / LATENCIES, usable_device(None)
     missing = [
         name
-        for name in names
-        if f"{name}-seed-1" not in kept
-        and folder.has_run(*study.trained(name, 1))
-        and folder.result(name, 1).exists()
+        for name in missing_latency(folder, names)
+        if folder.has_run(*study.trained(name, 1)) and folder.result(name, 1).exists()
     ]
-    if not missing or (known and not kept):  # of another kind of device: those stay
+    if not missing:
         return
     console.print(f"decoding speed of {len(missing)} systems, in turns", highlight=False)
-    on_gpu = usable_device(None) == "cuda"
     translators = {}
     for name in missing:
         options = read_json(folder.result(name, 1))["tests"]["test"]["model"]["decoding"]
         if options.get("lm"):
             options["lm"] = str(folder.ngrams)  # where it is now
         model = load_model(str(study.trained_run(name, 1)), None, options)
-        model.cuda_graphs = on_gpu
+        model.cuda_graphs = device == "cuda"
         translators[f"{name}-seed-1"] = model
-    sources = read_references(multiref=folder.gold / "test.jsonl").sources or []
-    found = measure_speed(
-        translators,
-        sources,
-        batch_tokens=study.recipe.batch_tokens,
-        bf16=study.recipe.bf16 and on_gpu,
-    )
-    here = {"device": usable_device(None), "environment": environment()}
-    write_json(path, {**here, "systems": kept | found})
+    systems = read_json(path).get("systems", {}) | speeds(study, translators)
+    write_json(path, {"device": device, "environment": environment(), "systems": systems})
+
+
+def speeds(study: Study, translators: Mapping[str, Translator]) -> dict[str, dict[str, Any]]:
+    """Of the test set, as the recipe has it."""
+    sources = read_references(multiref=study.folder.gold / "test.jsonl").sources or []
+    bf16 = study.recipe.bf16 and usable_device(None) == "cuda"
+    return measure_speed(translators, sources, batch_tokens=study.recipe.batch_tokens, bf16=bf16)

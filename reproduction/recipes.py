@@ -41,9 +41,8 @@ class Recipe:
     lm: Stage
     cmlm: Stage
     finetune: Stage
-    ctc: Stage  # with glancing
-    dag: Stage
-    ngrams: Stage  # fine-tuning of the two
+    equal: Stage  # from a Transformer: CTC with glancing, the DAG, and all systems on equal terms
+    ngrams: Stage  # fine-tuning of the first two
     update_tokens: int
     batch_tokens: int = 16_384
     size: str = "base"
@@ -69,12 +68,9 @@ class Recipe:
             "finetune": self.finetune,
             "whole": replace(self.cmlm, steps=steps, patience=0),
             "student": self.at,
-            "ctc": self.ctc,
-            "dag": self.dag,
+            "equal": self.equal,
             "ngrams": self.ngrams,
-            # On equal terms: all have the updates of CTC with glancing, fine-tuned ones in all.
-            "equal": self.ctc,
-            "equal-finetune": replace(self.ngrams, steps=self.ctc.steps),
+            "equal-finetune": replace(self.ngrams, steps=self.equal.steps),  # a share of them
         }
         found = stages[one.stage]
         if one.data == "raw":
@@ -151,8 +147,7 @@ PAPER = Recipe(
     cmlm=Stage(300_000, 5e-4, 10_000),
     finetune=Stage(0, 5e-6, 5_000, epochs=10, average=1),
     # Huang et al. (2022): 300K updates of half the tokens.
-    ctc=Stage(150_000, 5e-4, 10_000, ema=0.999),
-    dag=Stage(150_000, 5e-4, 10_000, ema=0.999),
+    equal=Stage(150_000, 5e-4, 10_000, ema=0.999),
     ngrams=Stage(10_000, 2e-4, 500, average=1),  # Shao et al. (2022, 2023): 5K or 6K of 256K tokens
     update_tokens=131_072,
 )
@@ -163,8 +158,7 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(40, 2e-3, 20, every=20),
             cmlm=Stage(60, 2e-3, 20, every=30),
             finetune=Stage(20, 5e-4, 5, every=10),
-            ctc=Stage(60, 2e-3, 20, every=30, ema=0.9),
-            dag=Stage(60, 2e-3, 20, every=30, ema=0.9),
+            equal=Stage(60, 2e-3, 20, every=30, ema=0.9),
             ngrams=Stage(20, 5e-4, 5, every=10, ema=0.9),
             update_tokens=1_024, batch_tokens=2_048, size="tiny", teacher="tiny", deep="tiny",
             dropout=0.1, bf16=False, vocab_size=2_000, pairs=2_000, held_out=100,
@@ -176,8 +170,7 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(3_000, 5e-4, 1_000, every=250, patience=4),
             cmlm=Stage(3_000, 1e-3, 1_000, every=500, decay="linear", clip=1.0),
             finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
-            ctc=Stage(2_000, 1e-3, 300, every=250, decay="linear", clip=1.0, ema=0.999),
-            dag=Stage(2_000, 1e-3, 300, every=250, decay="linear", clip=1.0, ema=0.999),
+            equal=Stage(2_000, 1e-3, 300, every=250, decay="linear", clip=1.0, ema=0.999),
             ngrams=Stage(300, 2e-4, 50, every=50, decay="linear", clip=1.0, ema=0.99),
             update_tokens=16_384, size="small", lengths=(8, 12, 16, 20),
         ),
@@ -186,8 +179,7 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
             cmlm=Stage(5_000, 7e-4, 1_000, every=500, decay="linear", clip=1.0),
             finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
-            ctc=Stage(2_500, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999),
-            dag=Stage(2_500, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999),
+            equal=Stage(2_500, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999),
             ngrams=Stage(300, 2e-4, 50, every=50, decay="linear", clip=1.0, ema=0.99),
             update_tokens=16_384, lengths=(5, 7, 9, 12),
             raw={
@@ -200,8 +192,7 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(2_000, 5e-4, 1_000, every=500, patience=4),
             cmlm=Stage(4_000, 3e-4, 2_000, every=500, patience=6),
             finetune=Stage(500, 1e-4, 100, every=100, patience=6),
-            ctc=Stage(2_000, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999),
-            dag=Stage(2_000, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999),
+            equal=Stage(2_000, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999),
             ngrams=Stage(300, 2e-4, 50, every=50, decay="linear", clip=1.0, ema=0.99),
             update_tokens=16_384, lengths=(5, 7, 9, 12),
         ),
@@ -210,11 +201,7 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
             cmlm=Stage(8_000, 5e-4, 2_000, every=1_000, decay="linear", clip=1.0),
             finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
-            ctc=Stage(
-                2_000, 5e-4, 300, every=500, decay="linear", clip=1.0,
-                ema=0.999, batch_tokens=16_384,
-            ),
-            dag=Stage(
+            equal=Stage(
                 2_000, 5e-4, 300, every=500, decay="linear", clip=1.0,
                 ema=0.999, batch_tokens=16_384,
             ),

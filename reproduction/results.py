@@ -3,7 +3,8 @@
 results/EXPERIMENT-seed-N/result.json   one experiment, see reproduction.steps
 results/significance.json               p-values of pairs of experiments
 results/fluency.json                    perplexities under the language model
-results/speed-DEVICE.json               decoding on a GPU (cuda) or CPU
+results/speed-DEVICE.json               decoding on a GPU (cuda) or CPU, a few systems in many ways
+results/latency.json                    the same of every system, decoded as in its result
 """
 
 import re
@@ -18,7 +19,7 @@ from oaxe.evaluation.significance import paired_test
 from oaxe.support.checksums import checksum
 from oaxe.text.lines import read_lines
 from reproduction.experiment import TEACHERS
-from reproduction.experiments import AGAIN, EXPERIMENTS
+from reproduction.experiments import EXPERIMENTS
 from reproduction.folder import Folder, Result, read_json, write_json
 from reproduction.tables import GOLD, Column, Row, Table
 
@@ -62,7 +63,7 @@ class Results:
         fluency = read_json(folder.results / "fluency.json").get("systems", {})
         speeds = read_json(folder.results / LATENCIES).get("systems", {})
         self._results: dict[tuple[str, int], Result] = {}
-        for name in (*EXPERIMENTS, *(one + AGAIN for one in TEACHERS)):
+        for name in EXPERIMENTS:
             for seed in self.seeds:
                 if result := read_json(folder.result(name, seed)):
                     result["fluency"] = fluency.get(f"{name}-seed-{seed}", {})
@@ -96,8 +97,7 @@ class Results:
 
         The Transformer that it may start from is not counted.
         """
-        result = self._results.get((name, seed))
-        one = EXPERIMENTS[name.removesuffix(AGAIN)]
+        result, one = self._results.get((name, seed)), EXPERIMENTS[name]
         if result is None:
             return None
         own = result["training"]["seconds"]

@@ -35,12 +35,13 @@ from oaxe.training.settings import Settings
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED
 from oaxe.training.validation import Validation, choose_decoding, metric_of
 from reproduction.experiment import TEACHERS, DataKind, Experiment
-from reproduction.experiments import AGAIN, EXPERIMENTS
+from reproduction.experiments import EXPERIMENTS
 from reproduction.folder import RESULT, Folder, metrics, read_json, teacher_of, validations
 from reproduction.recipes import Recipe
 
 BEAM = 5
 ORDER = 4  # of n-grams
+AGAIN = "-again"  # ends the name of a result whose run was gone, and needed to start from
 JUDGE, JUDGED = "cmlm", 20  # who chooses, among how many hypotheses
 # Test sets of other domains, and the names of their data sets.
 OTT, NEWS = ("ott2018", "ott2018-en-de"), ("newstest2014", "newstest-en-de")

@@ -10,7 +10,6 @@ from reproduction.best import BEST
 from reproduction.equal_terms import SYSTEMS, trials
 from reproduction.experiment import RAW
 from reproduction.experiments import (
-    AGAIN,
     COMPARED,
     DECODED,
     EXPERIMENTS,
@@ -62,9 +61,8 @@ class Table:
     paper: str  # where it is in the paper
     rows: tuple[Row, ...]
     columns: tuple[Column, ...] = (Column("BLEU", "bleu"),)
-    form: Literal["scores", "lengths", "speed", "latency", "cases"] = (
-        "scores"  # of reproduction.layouts
-    )
+    # Of reproduction.layouts.
+    form: Literal["scores", "lengths", "speed", "latency", "cases"] = "scores"
     # Which test sets: the data set's own, every one, those with one reference, those with several;
     # "valid" shows the validation set, as the paper does for its ablations.
     test_sets: Literal["test", "every", "single", "several", "valid"] = "test"
@@ -75,8 +73,7 @@ class Table:
     @property
     def experiments(self) -> list[str]:
         """What must be trained, the language model too where fluency is asked for."""
-        named = [name for row in self.rows for name in row.experiments if name != GOLD]
-        found = [name for name in named if not name.endswith(AGAIN)]
+        found = [name for row in self.rows for name in row.experiments if name != GOLD]
         found += [row.baseline for row in self.rows if row.baseline]
         lm = ["lm"] if any(column.measure == "perplexity" for column in self.columns) else []
         return list(dict.fromkeys([*found, *lm]))
@@ -158,8 +155,7 @@ TABLES: dict[str, Table] = {
         "Translation with the teacher and with one-pass systems, trained on distilled data.",
         "Table 3",
         (
-            *rows("teacher"),
-            *rows("at-distilled"),
+            *rows("teacher", "at-distilled"),
             *rows("ngrams", "hint", "flowseq", "crf", "em", "imputer", baseline="cmlm"),
             *rows("cmlm"),
             *rows("glat", "ctc", "xe", "xe-unobserved", "odd", "axe", "oaxe", baseline="cmlm"),
@@ -294,7 +290,6 @@ TABLES: dict[str, Table] = {
         BEYOND,
         (
             *rows("teacher"),
-            Row("Transformer, trained again for these students", ("teacher" + AGAIN,)),
             Row("Raw data"),
             *rows("oaxe-raw"),
             *rows(*(name + RAW for name in (*LATTICES, *DECODED)), baseline="oaxe-raw"),

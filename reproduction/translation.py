@@ -23,13 +23,14 @@ from reproduction.measurements import (
     measure_fluency,
     measure_latency,
     missing_fluency,
+    missing_latency,
     speed_path,
     time_decoding,
 )
 from reproduction.plan import Plan
 from reproduction.recipes import recipe_of
 from reproduction.report import Report
-from reproduction.results import LATENCIES, Results, shown_sets
+from reproduction.results import Results, shown_sets
 from reproduction.runner import publish, refuse_other_settings, run_all
 from reproduction.steps import Study, training_set
 from reproduction.tables import BEYOND, TABLES, TIMED, TIMED_TOO, Row, Table
@@ -126,8 +127,8 @@ def plan(
     if "speed" in names and not speed_path(folder).exists():
         for name in TIMED:
             made.run(name, 1)
-    if "latency" in names and not (folder.results / LATENCIES).exists():
-        for name in TABLES["latency"].experiments:
+    if "latency" in names:
+        for name in missing_latency(folder, TABLES["latency"].experiments):
             made.run(*study.trained(name, 1))
     return made
 

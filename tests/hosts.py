@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,43 +29,31 @@ PATIENCE = 120  # seconds, for a machine that is busy with other things
 Work = Callable[[], object]  # of a rank; can be pickled
 
 
-@contextmanager
-def two_hosts() -> Iterator[list[str]]:
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[list[str]]:
     """Names of the namespaces; the test is skipped where there can be none."""
     if sys.platform != "linux" or shutil.which("ip") is None:
         pytest.skip("network namespaces need Linux and the command ip (package iproute2)")
-    hosts = [f"oaxe-{os.getpid()}-{node}" for node in range(2)]
+    names = [f"oaxe-{os.getpid()}-{node}" for node in range(2)]
     try:
-        for host in hosts:
-            _ip("netns", "add", host)
-        _ip(
-            "link",
-            "add",
-            CABLE,
-            "netns",
-            hosts[0],
-            "type",
-            "veth",
-            "peer",
-            CABLE,
-            "netns",
-            hosts[1],
-        )
-        for host, address in zip(hosts, (FIRST, "10.213.0.2"), strict=True):
-            _ip("-n", host, "address", "add", f"{address}/24", "dev", CABLE)
+        for host in names:
+            _ip(f"netns add {host}")
+        _ip(f"link add {CABLE} netns {names[0]} type veth peer {CABLE} netns {names[1]}")
+        for host, address in zip(names, (FIRST, "10.213.0.2"), strict=True):
+            _ip(f"-n {host} address add {address}/24 dev {CABLE}")
             for device in (CABLE, "lo"):
-                _ip("-n", host, "link", "set", device, "up")
-        yield hosts
+                _ip(f"-n {host} link set {device} up")
+        yield names
     finally:
-        for host in hosts:
+        for host in names:
             found = subprocess.run(["ip", "netns", "pids", host], capture_output=True, text=True)
             for pid in map(int, found.stdout.split()):  # if a test has failed
                 os.kill(pid, signal.SIGKILL)
             subprocess.run(["ip", "netns", "delete", host], capture_output=True)
 
 
-def _ip(*arguments: str) -> None:
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True)
+def _ip(arguments: str) -> None:
+    done = subprocess.run(["ip", *arguments.split()], capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"network namespaces cannot be made here, root can: {done.stderr.strip()}")
 

@@ -106,6 +106,24 @@ def test_nothing_needs_unix_to_be_imported() -> None:
                 assert not is_signal or node.attr in SIGNALS, path
 
 
+BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name in {modules!r} or name.split(".")[0] in {modules!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+COMPILED = ("oaxe.losses._solver", "oaxe.engine._output")
+OTHERS_FIRST = """
+import pkgutil
+from importlib import import_module
+for name in {others!r}:
+    import_module(name)
+import torch.utils.tensorboard, sacrebleu.metrics
+"""
 EVERY_MODULE = """
 import os
 import oaxe
@@ -115,35 +133,14 @@ for name in {modules!r}:
     sys.modules.pop(name, None)
 found = [m.name for m in pkgutil.walk_packages(oaxe.__path__, "oaxe.")]
 for name in found:
-    if ".kernels." not in name and not name.endswith((".ctranslate", ".__main__")):
+    if ".kernels." not in name and not name.endswith((".ctranslate", ".__main__", *{modules!r})):
         import_module(name)
 print(len(found))
-sys.argv = ["oaxe", "config", "list"]
-from oaxe.__main__ import main
-main()
 """
-
-
-def test_every_module_is_imported_without_unix() -> None:
-    """A command runs, too. (Triton and CTranslate2 need not be there.)"""
-    absent = tuple(UNIX - {"posix"})  # modules of others, imported first, know Windows themselves
-    others = [name for modules in EXTRAS.values() for name in modules if name != "ctranslate2"]
-    first = f"import pkgutil\nfrom importlib import import_module\nfor name in {others}:\n"
-    first += "    import_module(name)\nimport torch.utils.tensorboard, sacrebleu.metrics\n"
-    code = EVERY_MODULE.format(names=sorted(UNIX_NAMES), modules=absent)
-    command = [sys.executable, "-c", first + BLOCKED.format(modules=absent) + code]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    number, first, *_ = result.stdout.splitlines()
-    assert int(number) > 150
-    assert first.startswith("multi30k/at ")
-
-
 WITHOUT_C = """
 import warnings
 import numpy as np
 import torch
-import oaxe
 from oaxe.engine.output import Int8Output, pack
 from oaxe.losses.assignment import linear_assignment
 assert oaxe.assignment_backend() == "scipy"
@@ -158,39 +155,31 @@ print(*(warning.message for warning in warned), sep="\\n")
 """
 
 
-def test_without_the_compiled_parts_everything_works_and_says_so_once() -> None:
-    hidden = ("oaxe.losses._solver", "oaxe.engine._output")
-    code = f"""
-class Uncompiled:
-    def find_spec(self, name, path=None, target=None):
-        if name in {hidden!r}:
-            raise ModuleNotFoundError(name=name)
+def test_everything_works_without_unix_and_without_the_compiled_parts() -> None:
+    """As on Windows without a compiler. (Triton and CTranslate2 need not be there.)
 
-sys.meta_path.insert(0, Uncompiled())
-"""
-    result = run_without((), code + WITHOUT_C)
+    Every module is imported, a command runs, and what is slower says so once.
+    """
+    absent = (*(UNIX - {"posix"}), *COMPILED)
+    # Modules of others know Windows themselves.
+    others = [name for modules in EXTRAS.values() for name in modules if name != "ctranslate2"]
+    code = OTHERS_FIRST.format(others=others) + BLOCKED.format(modules=absent)
+    code += EVERY_MODULE.format(names=sorted(UNIX_NAMES), modules=absent) + WITHOUT_C
+    command = [sys.executable, "-c", code + script("config", "list")]
+    result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    *found, solver, output = result.stdout.splitlines()
-    assert found == ["[[1, 0]]", "[14]"] * 3
+    number, *lines = result.stdout.splitlines()
+    assert int(number) > 150
+    assert lines[:6] == ["[[1, 0]]", "[14]"] * 3
+    solver, output, configuration = lines[6:9]
     assert solver.startswith("oaxe is installed without its compiled part: scipy solves")
     assert output.startswith("oaxe is installed without its compiled part: numpy multiplies")
-
-
-BLOCKED = """
-import sys
-
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {modules!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Blocked())
-"""
+    assert configuration.startswith("multi30k/at ")
 
 
 def run_without(modules: tuple[str, ...], code: str) -> subprocess.CompletedProcess[str]:
-    script = BLOCKED.format(modules=modules) + code
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    command = [sys.executable, "-c", BLOCKED.format(modules=modules) + code]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def script(*arguments: str) -> str:

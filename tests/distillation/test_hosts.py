@@ -2,7 +2,6 @@
 
 import signal
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,8 @@ from oaxe.distillation import shards as shards_module
 from oaxe.distillation.shards import Shards
 from tests.distillation.test_distill import files, run, text
 from tests.distillation.test_distill import teacher as teacher  # a fixture
-from tests.hosts import killing_its_host, launch, two_hosts
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[list[str]]:
-    with two_hosts() as names:
-        yield names
+from tests.hosts import hosts as hosts  # a fixture
+from tests.hosts import killing_its_host, launch
 
 
 @pytest.fixture

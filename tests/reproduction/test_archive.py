@@ -6,15 +6,19 @@ import re
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from oaxe.support.errors import UserError
 from reproduction import archive
-from reproduction.folder import Folder, read_json
+from reproduction.folder import Folder, read_json, write_json
 from reproduction.former_settings import under_present_names
+from reproduction.layouts.latency import latency
 from reproduction.recipes import recipe_of
+from reproduction.results import LATENCIES, Results
 from reproduction.steps import Study
+from reproduction.tables import TABLES
 from reproduction.translation import run
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +60,34 @@ def test_no_train_rewrites_published_table(page: Path, unpacked: Path) -> None:
     for kind in (".md", ".csv"):
         published = page.with_suffix(kind)
         assert (unpacked / published.name).read_bytes() == published.read_bytes()
+
+
+def test_quality_is_drawn_against_latency(tmp_path: Path) -> None:
+    """Published BLEU and made-up latencies; the decoders of a family in the order of these."""
+    archive.unpack(tmp_path, "tatoeba-en-de", "small", new_console())
+    folder = Folder(tmp_path, "tatoeba-en-de", "small")
+    took = {"teacher": 90.0, "teacher-greedy": 40.0, "oaxe": 5.0}
+    speeds = {
+        f"{name}-seed-1": {"latency_ms": {"median": ms}, "sentences_per_second": 3e3 / ms}
+        for name, ms in took.items()
+    }
+    write_json(folder.results / LATENCIES, {"systems": speeds})
+    report = latency("latency", TABLES["latency"], [Results(folder, 1)])
+    bleu = {n: read_json(folder.result(n, 1))["tests"]["test"]["bleu"]["score"] for n in took}
+    ((dataset, figure),) = report.charts
+    assert dataset == "tatoeba-en-de"
+    (axes,) = figure.axes
+    assert axes.get_xscale() == "log"
+    drawn = {line.get_label(): np.asarray(line.get_xydata()).tolist() for line in axes.lines}
+    assert drawn == {
+        "Transformer": [[40.0, bleu["teacher-greedy"]], [90.0, bleu["teacher"]]],
+        "CMLM + OaXE": [[5.0, bleu["oaxe"]]],
+    }
+    (table,) = report.tables
+    shown = {row[0]: row[-2:] for row in table.rows}
+    assert shown["Transformer"] == ["90.0", "33"]
+    assert shown["CMLM + OaXE"] == ["5.0", "600"]
+    assert shown["DAG"] == ["-", "-"]
 
 
 def test_published_results_have_the_settings_of_the_recipes(unpacked: Path) -> None:

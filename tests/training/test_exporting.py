@@ -8,7 +8,7 @@ from rich.console import Console
 
 from oaxe.decoding.translator import Translator
 from oaxe.training import exporting
-from oaxe.training.exporting import SHARES, WORTH, choose_decoding, choose_share, validation_of
+from oaxe.training.exporting import SHARES, WORTH, choose_cpu_decoding, choose_share, validation_of
 from oaxe.training.validation import bleu
 from tests.runs import settings_of, train_small
 
@@ -46,12 +46,15 @@ def test_decoding_is_chosen_where_the_validation_text_is(run: Path, tmp_path: Pa
     said = io.StringIO()
     for model in (run, run / "model"):
         translator = Translator.from_pretrained(run)
-        assert choose_decoding(translator, str(model), Console(file=said, width=200))
+        assert choose_cpu_decoding(translator, str(model), Console(file=said, width=200))
     assert "chosen on validation: " in said.getvalue()
+    translator.change_decoding(length_candidates=1, length_share=0)
+    assert not choose_cpu_decoding(translator, str(run), Console(file=said))  # there is no choice
+    assert translator.decoding["length_share"] == 0
     saved = tmp_path / "saved"
     translator = Translator.from_pretrained(run)
     translator.save_pretrained(saved)
-    assert not choose_decoding(translator, str(saved), Console(file=said))
+    assert not choose_cpu_decoding(translator, str(saved), Console(file=said))
     assert translator.decoding["length_share"] == 0
 
 
@@ -63,12 +66,12 @@ def test_what_depended_on_beam_search_is_chosen_anew(data: Path, tmp_path: Path)
     with_bonus = translator.decoding
     translator.change_decoding(method="beam")
     with pytest.warns(UserWarning, match="has no method: beam; it is exported with method: greedy"):
-        assert choose_decoding(translator, str(run), Console(quiet=True))
+        assert choose_cpu_decoding(translator, str(run), Console(quiet=True))
     validation = validation_of(translator, str(run))
     assert validation
     assert translator.decoding["method"] == "greedy"
     chosen = bleu(translator, validation)
     translator.change_decoding(**with_bonus)
     assert chosen >= bleu(translator, validation)
-    assert not choose_decoding(translator, str(run), Console(quiet=True))  # nothing to change
+    assert not choose_cpu_decoding(translator, str(run), Console(quiet=True))  # nothing to change
     assert translator.decoding == with_bonus

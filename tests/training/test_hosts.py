@@ -1,7 +1,6 @@
 """Training on two machines, one of which is killed: both are started again from outside."""
 
 import signal
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -12,21 +11,9 @@ import oaxe.training.step
 from oaxe.training import ranks
 from oaxe.training.schedule import learning_rate
 from oaxe.training.settings import Settings
-from tests.hosts import killing_its_host, launch, two_hosts
-from tests.runs import (
-    final_tensors,
-    metrics,
-    same,
-    settings_of,
-    train_on_ranks,
-    train_small,
-)
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[list[str]]:
-    with two_hosts() as names:
-        yield names
+from tests.hosts import hosts as hosts  # a fixture
+from tests.hosts import killing_its_host, launch
+from tests.runs import final_tensors, metrics, same, settings_of, train_on_ranks, train_small
 
 
 @pytest.fixture(scope="module")

@@ -43,14 +43,14 @@ def export(
     """
     from oaxe.decoding.exported import LENGTH_SHARE, export
     from oaxe.support.console import new_console
-    from oaxe.training.exporting import choose_decoding
+    from oaxe.training.exporting import choose_cpu_decoding
     from oaxe.training.run import load_translator
 
     translator, console = load_translator(model, "cpu", systems or ()), new_console()
-    share = LENGTH_SHARE if length_share is None else length_share
-    if format == "onnx" and length_share is None and choose_decoding(translator, model, console):
-        share = 0.0  # it has one of its own, or needs none
-    export(translator, folder, int8=int8, length_share=share, format=format)
+    if length_share is None:
+        chosen = format == "onnx" and choose_cpu_decoding(translator, model, console)
+        length_share = 0.0 if chosen else LENGTH_SHARE  # 0: it has one of its own, or needs none
+    export(translator, folder, int8=int8, length_share=length_share, format=format)
     size = sum(path.stat().st_size for path in folder.iterdir()) / 2**20
     use = f"; use it with: oaxe translate --model {folder}" * (format == "onnx")
     console.print(f"{folder}: {size:.1f} MiB{use}", highlight=False, soft_wrap=True)

@@ -29,7 +29,7 @@ def export(
         int8: weights in 8 bits, a quarter of the size, and faster; else float32.
         length_share: the default of that option of decoding, for a system that predicts lengths,
             unless the model has one of its own: on a CPU each candidate costs as much as the first.
-            :func:`oaxe.training.exporting.choose_decoding` finds it on validation text.
+            :func:`oaxe.training.exporting.choose_cpu_decoding` finds it on validation text.
         format: ``"ctranslate2"`` for an autoregressive model, which CTranslate2 translates with.
     """
     require_extra("cpu" if format == "onnx" else format, f"export to {format}")

@@ -21,7 +21,7 @@ from oaxe.text.languages import NAMES
 if TYPE_CHECKING:
     from oaxe.systems import System
 
-CARD, SOMEWHERE = "README.md", "path/to/model"
+CARD = "README.md"
 # Who edits a card and removes this line keeps it.
 MARK = "<!-- Written by oaxe, and written anew with the model as long as this line is here. -->"
 
@@ -47,7 +47,10 @@ oaxe evaluate --model MODEL --lm {name} --data DATA --out report
 
 
 def model_card(
-    system: "System", languages: tuple[str, str], decoding: Mapping[str, Any], name: str = SOMEWHERE
+    system: "System",
+    languages: tuple[str, str],
+    decoding: Mapping[str, Any],
+    name: str = "path/to/model",
 ) -> str:
     """The text of the card.
 

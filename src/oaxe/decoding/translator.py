@@ -143,17 +143,17 @@ class Translator:
         from oaxe.decoding.hub import push
 
         with TemporaryDirectory() as folder:
-            self._save(Path(folder), name)
+            self._save(Path(folder), name=name)
             return push(Path(folder), name, private, revision, message)
 
-    def _save(self, folder: Path, name: str = "path/to/model") -> None:
+    def _save(self, folder: Path, **card: str) -> None:
         from oaxe.decoding.hub import model_card, write_card
 
         if self.is_exported:
             raise UserError("an exported model is saved already: copy its folder")
         description = {"languages": list(self.languages), "decoding": self.decoding}
         save_folder(folder, self.system, self.subwords.model, description)
-        write_card(folder, model_card(self.system, self.languages, self.decoding, name))
+        write_card(folder, model_card(self.system, self.languages, self.decoding, **card))
 
     def decoding_with(self, **options: Option) -> Any:
         """The system's ``Decoding``: the defaults of this translator, changed by the options."""

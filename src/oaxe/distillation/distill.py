@@ -32,7 +32,7 @@ from oaxe.support.errors import UserError
 from oaxe.support.files import write_json
 from oaxe.support.locks import UNTIL_RELEASED, locked
 from oaxe.text.bleu import corpus_bleu
-from oaxe.text.guess import warn_of_target
+from oaxe.text.guess import ENOUGH, warn_of_target
 from oaxe.text.languages import check_direction, language_in_name
 from oaxe.text.lines import Pair, read_in_chunks, read_parallel
 from oaxe.text.manifest import read_manifest
@@ -103,7 +103,7 @@ def distill(
         batch_tokens = batch_tokens or (GPU_TOKENS if on_gpu else CPU_TOKENS)
         check_languages(teacher, translator.languages, source, languages, valid)
         if ranks.is_first:
-            warn_of_target(next(read_in_chunks(source, 1_000)), translator.languages, source)
+            warn_of_target(next(read_in_chunks(source, ENOUGH)), translator.languages, source)
         options = {"beam": beam, "length_penalty": float(length_penalty)}
         settings = {
             "teacher": fingerprint(translator),

@@ -78,8 +78,7 @@ class LayerwiseTransformer(Transformer):
     @torch.no_grad()
     def predicted(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """``(rows, length)``: the likeliest labels."""
-        how = {"may_be_blank": True, "everywhere": True, "scored": False}
-        return likeliest(self, hidden, mask, **how)[0]
+        return likeliest(self, hidden, mask, may_be_blank=True, everywhere=True, scored=False)[0]
 
 
 class Model(ctc.Model):

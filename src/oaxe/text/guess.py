@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from oaxe.text.languages import language_name
+from oaxe.text.languages import language_name, main_code
 
 # Words that are in nearly every sentence. A language is here or among the scripts.
 FREQUENT = {
@@ -48,17 +48,14 @@ def language_of(lines: Iterable[str], one: str, other: str) -> str:
         >>> language_of(text, "en", "de"), language_of(text, "de", "fr")
         ('en', '')
     """
-    codes = [re.split("[-_]", code.lower())[0] for code in (one, other)]
+    codes = [main_code(one), main_code(other)]
     if codes[0] == codes[1] or not all(code in FREQUENT or code in SCRIPTS for code in codes):
         return ""
     text = "\n".join(islice(lines, ENOUGH)).lower()
     counts = [_count(text, code, rival) for code, rival in (codes, codes[::-1])]
     shares = [found / total if total else 0.0 for found, total in counts]
-    for mine, theirs, (found, _), language in (
-        (shares[0], shares[1], counts[0], one),
-        (shares[1], shares[0], counts[1], other),
-    ):
-        if found >= FEWEST and mine >= LEAST and mine >= CLEAR * theirs:
+    for i, language in enumerate((one, other)):
+        if counts[i][0] >= FEWEST and shares[i] >= max(LEAST, CLEAR * shares[1 - i]):
             return language
     return ""
 

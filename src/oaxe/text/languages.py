@@ -56,10 +56,10 @@ def language_name(language: str) -> str:
         >>> language_name("de"), language_name("zh-TW"), language_name("x-elvish")
         ('German', 'Chinese (zh-TW)', 'x-elvish')
     """
-    name = NAMES.get(_main(language))
+    name = NAMES.get(main_code(language))
     if name is None:
         return language
-    return name if language.lower() == _main(language) else f"{name} ({language})"
+    return name if language.lower() == main_code(language) else f"{name} ({language})"
 
 
 def is_language(code: str, wanted: str) -> bool:
@@ -69,7 +69,7 @@ def is_language(code: str, wanted: str) -> bool:
         >>> is_language("en", "en-GB"), is_language("", "en"), is_language("de", "en")
         (True, True, False)
     """
-    return not code or not wanted or _main(code) == _main(wanted)
+    return not code or not wanted or main_code(code) == main_code(wanted)
 
 
 def language_in_name(path: Path, known: Sequence[str]) -> str:
@@ -91,7 +91,7 @@ def bleu_tokenizer(language: str) -> str:
     Japanese is split by MeCab where it is installed (``pip install "sacrebleu[ja]"``), otherwise
     into characters: two scores that cannot be compared, so look at the signature.
     """
-    name = TOKENIZERS.get(_main(language), "13a")
+    name = TOKENIZERS.get(main_code(language), "13a")
     if name == "ja-mecab" and not (find_spec("MeCab") and find_spec("ipadic")):
         return "char"
     return name
@@ -110,7 +110,7 @@ def is_unspaced(texts: Iterable[str]) -> bool:
 
 def is_unspaced_language(language: str) -> bool:
     """Whether it is written without spaces between words and sentences."""
-    return _main(language) in UNSPACED
+    return main_code(language) in UNSPACED
 
 
 def unit(language: str) -> str:
@@ -134,6 +134,12 @@ def joined(words: Iterable[str], language: str) -> str:
     return ("" if unit(language) == "characters" else " ").join(words)
 
 
-def _main(language: str) -> str:
+def main_code(language: str) -> str:
+    """Without the region.
+
+    Example:
+        >>> main_code("zh-TW"), main_code("jpn")
+        ('zh', 'ja')
+    """
     code = re.split("[-_]", language.lower())[0]
     return TWO_LETTERS.get(code, code)

@@ -26,7 +26,7 @@ from oaxe.support.files import make_folder, sync, write_json
 from oaxe.support.processes import in_order
 from oaxe.text.duplicates import Duplicates, hashes_of
 from oaxe.text.encode import describe, encode_split
-from oaxe.text.guess import language_of
+from oaxe.text.guess import ENOUGH, language_of
 from oaxe.text.languages import check_code, language_in_name, language_name
 from oaxe.text.lines import Chunk, Pair, read_in_chunks, read_parallel
 from oaxe.text.manifest import (
@@ -243,7 +243,7 @@ def suspicious(source: str, target: str, pairs: dict[str, Pair]) -> list[str]:
 
 def _looks(path: Path, source: str, target: str) -> str:
     try:
-        return language_of(next(read_in_chunks(path, 1_000)), source, target)
+        return language_of(next(read_in_chunks(path, ENOUGH)), source, target)
     except UserError:  # which comes again, where the file is read
         return ""
 

@@ -15,15 +15,14 @@ from oaxe.text.corpus import Corpus
 from oaxe.text.manifest import MANIFEST
 from oaxe.training.ranks import Ranks
 from oaxe.training.settings import load_settings
-from oaxe.training.validation import Validation
-from oaxe.training.validation import choose_decoding as best_by_bleu
+from oaxe.training.validation import Validation, choose_decoding
 
 SHARES = (1.0, 0.5, 0.3, 0.1, 0.03, 0.0)  # of the likeliest length's probability; 1: no other
 WORTH = 0.1  # BLEU: what more lengths must gain to be tried
 MOST_SENTENCES = 300
 
 
-def choose_decoding(translator: Translator, model: str, console: Console) -> bool:
+def choose_cpu_decoding(translator: Translator, model: str, console: Console) -> bool:
     """Change the defaults of a translator to those that are best on a CPU; whether any were chosen.
 
     What only torch has is left out, and the options that depended on it are chosen anew. Lengths
@@ -35,9 +34,10 @@ def choose_decoding(translator: Translator, model: str, console: Console) -> boo
     validation = validation_of(translator, model)
     if validation is None:
         return False
-    if changes and translator.system.choices(translator.decoding_with()):
-        best_by_bleu(translator, validation)
-    elif translator.decoding.get("length_share") == 0 and translator.decoding["length_candidates"]:
+    how = translator.decoding_with()
+    if changes and translator.system.choices(how):
+        choose_decoding(translator, validation)
+    elif getattr(how, "length_share", None) == 0 and how.length_candidates > 1:
         choose_share(translator, validation)
     else:
         return False

@@ -224,7 +224,7 @@ def _build_problem(model: ModelSettings, options: Any) -> str:
     """Why a model cannot be built, or nothing. Many settings differ in their seed alone."""
     try:
         with torch.device("meta"):  # neither memory nor random numbers
-            systems.build(model.system, architecture(model, 8), options)
+            systems.find(model.system).Model(architecture(model, 8), options)
     except ValueError as error:
         return str(error)
     return ""
