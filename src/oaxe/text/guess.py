@@ -63,7 +63,7 @@ def language_of(lines: Iterable[str], one: str, other: str) -> str:
 def warn_of_target(lines: Iterable[str], languages: Sequence[str], name: object) -> None:
     """Warn if text to translate is in the language that a model translates into."""
     source, target = languages
-    if language_of(lines, source, target) == target:
+    if target and language_of(lines, source, target) == target:
         said = language_name(target)
         warnings.warn(
             f"{name} looks like {said} already, and the model translates {language_name(source)} "
