@@ -64,12 +64,16 @@ def table_command(*names: str) -> Callable[..., None]:
             list[str] | None,
             typer.Option(help="Train this row alone, such as oaxe; again for more; default: all."),
         ] = None,
+        beside: Annotated[
+            list[str] | None,
+            typer.Option("--with", help="Another table, such as raw; what both need is made once."),
+        ] = None,
     ) -> None:
         from oaxe.support.console import new_console
         from reproduction.translation import datasets_of, run
 
         run(
-            datasets_of(names, data or ()),
+            datasets_of([*names, *(beside or ())], data or ()),
             folder=folder,
             out=out,
             preset=preset,

@@ -118,6 +118,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     # Distilled, as in the work that argues for it: a fair opponent in speed.
     "at-12-1": Experiment("Transformer 12-1", "deep", system="transformer"),
     "teacher-greedy": greedy("teacher", "Transformer", "raw"),
+    "student-greedy": greedy("student", "Transformer of the students' size", "raw"),
     "at-12-1-greedy": greedy("at-12-1", "Transformer 12-1", "distilled"),
     "lm": Experiment("language model", "lm", "raw", system="language_model"),
     **BOTH,

@@ -19,6 +19,7 @@ from reproduction.steps import (
 
 Needs = frozenset[str]
 NOTHING: Needs = frozenset()
+STUDENTS = ("student", "student-greedy")  # what the teacher is where students are as large
 
 
 class Plan:
@@ -33,8 +34,6 @@ class Plan:
         self.jobs: dict[str, Job] = {}
 
     def result(self, name: str, seed: int) -> Needs:
-        if name == "student" and self.study.start_from_teacher:
-            return NOTHING  # the teacher is of that size
         done = self.folder.result(name, seed).exists()
         return NOTHING if done else self.train(name, seed)
 
@@ -42,6 +41,8 @@ class Plan:
         return NOTHING if self.folder.has_run(name, seed) else self.train(name, seed)
 
     def train(self, name: str, seed: int) -> Needs:
+        if name in STUDENTS and self.study.start_from_teacher:
+            return NOTHING  # the teacher is of that size
         needs = self.data(EXPERIMENTS[name].data)
         for kind in EXPERIMENTS[name].references:
             needs |= self.data(kind)

@@ -64,8 +64,6 @@ def run(
         train: False to write the tables of what is there, or else of what is published.
         rows: train these rows or experiments alone; the tables show all that is there.
     """
-    if unknown := sorted({*wanted} - {*TABLES}):
-        raise UserError(f"there is no table {', '.join(unknown)}; there are {', '.join(TABLES)}")
     datasets = dict.fromkeys(chain.from_iterable(wanted.values()))
     studies = {d: Study(Folder(out, d, preset), recipe_of(preset, d), folder) for d in datasets}
     if not train:
@@ -116,21 +114,26 @@ def plan(
     )
     known = Results(folder, 1)
     for seed in every:
-        needed = [of_seed(TABLES[name], seed, known, rows) for name in names]
-        for name in dict.fromkeys(chain.from_iterable(needed)):
-            if name != "lm":
-                made.result(name, seed)
-    if rows:
-        return made
-    if "fluency" in names and missing_fluency(folder, seeds):
+        for table in names:
+            for name in of_seed(TABLES[table], seed, known, rows):
+                if name != "lm":
+                    made.result(name, seed)
+            if seed == 1 and not rows:
+                runs_to_measure(made, table, seeds)
+    return made
+
+
+def runs_to_measure(made: Plan, table: str, seeds: int) -> None:
+    """Models that a table needs beside results, where what it measures of them is not known."""
+    study, folder = made.study, made.folder
+    if table == "fluency" and missing_fluency(folder, seeds):
         made.run("lm", 1)
-    if "speed" in names and not speed_path(folder).exists():
+    if table == "speed" and not speed_path(folder).exists():
         for name in TIMED:
             made.run(name, 1)
-    if "latency" in names:
-        for name in missing_latency(folder, TABLES["latency"].experiments):
+    if table == "latency":
+        for name in missing_latency(folder, TABLES[table].experiments):
             made.run(*study.trained(name, 1))
-    return made
 
 
 def of_seed(table: Table, seed: int, known: Results, rows: Sequence[str]) -> list[str]:
@@ -209,6 +212,8 @@ def datasets_of(names: Sequence[str], data: Sequence[str]) -> dict[str, list[str
 
     Among other tables, that of divergent word orders takes only pairs that have them.
     """
+    if unknown := sorted({*names} - {*TABLES}):
+        raise UserError(f"there is no table {', '.join(unknown)}; there are {', '.join(TABLES)}")
     wanted = {name: list(dict.fromkeys(data)) or [TABLES[name].dataset] for name in names}
     if len(names) > 1 and "divergent" in names:
         pairs = [name for name in wanted["divergent"] if {*name.split("-")} & DIVERGENT]

@@ -11,6 +11,7 @@ from reproduction.tables import Table
 # Decoders that a line connects, by the beginning of the names of experiments.
 FAMILIES = {
     "teacher": "Transformer",
+    "student": "Transformer of the students' size",
     "at-12-1": "Transformer 12-1",
     "oaxe": "CMLM + OaXE",
     "ctc": "CTC + GLAT",

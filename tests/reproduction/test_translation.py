@@ -460,7 +460,7 @@ def test_rejects_unknown_names_and_other_settings(
     console = Console(file=io.StringIO())
     options: dict[str, Any] = {"folder": sets, "out": tmp_path, "seeds": 1, "jobs": 1}
     with pytest.raises(UserError, match=r"there is no table nonsense; there are main, raw"):
-        run({"nonsense": [DATASET]}, preset="tiny", console=console, **options)
+        datasets_of(["main", "nonsense"], [])
     with pytest.raises(UserError, match="there is no data set 'nonsense'"):
         run({"main": ["nonsense"]}, preset="tiny", console=console, **options)
     with pytest.raises(UserError, match=r"the preset small has no recipe for wmt14-de-en.*paper"):
