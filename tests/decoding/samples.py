@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from oaxe.decoding.translator import Translator
+import pytest
+
+from oaxe.decoding.translator import Translation, Translator
 from oaxe.text.subwords import Subwords
 from tests.models import micro
 
@@ -31,3 +33,15 @@ def translator(subwords: Subwords, kind: str = "cmlm", **architecture: Any) -> T
     options = {"max_length": 40, **KINDS.get(kind, {}), **architecture}
     system = micro(kind.split()[0], "pre", vocab_size=subwords.vocab_size, **options)
     return Translator(system, subwords, languages=("en", "xx"))
+
+
+def check_same(
+    found: list[list[Translation]], expected: list[list[Translation]], tolerance: float = 1e-5
+) -> None:
+    """The same text; scores up to rounding, which depends on where the weights lie in memory."""
+    for name in ("text", "tokens", "length"):
+        values = [[[getattr(t, name) for t in ts] for ts in both] for both in (found, expected)]
+        assert values[0] == values[1]
+    for name in ("score", "log_probability"):
+        values = [[getattr(t, name) for ts in both for t in ts] for both in (found, expected)]
+        assert values[0] == pytest.approx(values[1], abs=tolerance)

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from oaxe.decoding.exported import LENGTH_SHARE, export
 from oaxe.decoding.saved import is_exported
-from oaxe.decoding.translator import Translation, Translator
+from oaxe.decoding.translator import Translator
 from oaxe.engine.engine import DECODINGS, FILES, Engine, available_threads
 from oaxe.engine.export import export as write_folder
 from oaxe.search.options import CTCDecoding
@@ -22,7 +22,7 @@ from oaxe.support.checksums import sha256
 from oaxe.support.errors import UserError
 from oaxe.systems import find
 from oaxe.text.subwords import Subwords
-from tests.decoding.samples import SENTENCES
+from tests.decoding.samples import SENTENCES, check_same
 from tests.models import emphasise, micro
 from tests.systems.digits import digit_strings, learn
 
@@ -56,14 +56,6 @@ def exported(ours: Translator, folder: Path, *, int8: bool = False) -> Translato
     return Translator.from_pretrained(folder, threads=1)
 
 
-def check_same(found: list[list[Translation]], expected: list[list[Translation]]) -> None:
-    assert [[t.tokens for t in ts] for ts in found] == [[t.tokens for t in ts] for ts in expected]
-    assert [[t.length for t in ts] for ts in found] == [[t.length for t in ts] for ts in expected]
-    for name in ("score", "log_probability"):
-        values = [[getattr(t, name) for ts in all_ for t in ts] for all_ in (found, expected)]
-        assert values[0] == pytest.approx(values[1], abs=2e-3)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_translates_as_torch_does(case: str, subwords: Subwords, tmp_path: Path) -> None:
     torch.manual_seed(4)
@@ -88,7 +80,7 @@ def test_translates_as_torch_does(case: str, subwords: Subwords, tmp_path: Path)
             how: dict[str, Any] = {"batch_tokens": batch_tokens, **changes}
             expected = ours.translate_scored(SENTENCES, **how)
             assert len({t[0].text for t in expected}) > 3
-            check_same(engine.translate_scored(SENTENCES, **how), expected)
+            check_same(engine.translate_scored(SENTENCES, **how), expected, 2e-3)
     assert engine.languages == ours.languages
     assert str(engine.decoding_with()) == str(ours.decoding_with())
 
