@@ -1,13 +1,14 @@
 """Batches of requests."""
 
 import threading
-import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from unittest import mock
 
 import pytest
 
-from oaxe.serving.batcher import Batcher, BusyError
+from oaxe.serving.batcher import FEW, Batcher, BusyError
+from tests.serving.samples import wait_until
 
 
 class Slow:
@@ -127,39 +128,39 @@ def test_refuses_what_would_wait_too_long() -> None:
     assert batcher.close(20)
 
 
-def test_tells_how_long_to_wait() -> None:
-    slow = Slow()
-    batcher = Batcher(slow)
-    assert batcher.seconds_to_wait == 0
-    first = batcher.submit("", ["0"] * 2)
-    slow.began.wait(20)
-    time.sleep(0.1)
-    slow.go.set()
-    first.result(20)
-    slow.go.clear()
-    slow.began.clear()
-    batcher.submit("", ["0"])
-    slow.began.wait(20)
-    batcher.submit("", ["0"] * 100)
-    assert 5 < batcher.seconds_to_wait < 100  # 50 ms each
-    slow.go.set()
-    assert batcher.close(20)
-
-
-def test_the_pace_is_that_of_large_batches_if_there_were_any(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = mock.Mock()
-    clock.monotonic.return_value = 0.0
+def test_tells_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the pace of large batches, until nothing waits."""
+    clock = mock.Mock(**{"monotonic.return_value": 0.0})
     monkeypatch.setattr("oaxe.serving.batcher.time", clock)
+    told = list[float]()
 
     def slow(model: str, sentences: Sequence[str]) -> list[str]:
-        clock.monotonic.return_value += 1.0  # for one as for many
+        told.append(batcher.seconds_to_wait)
+        if len(told) == 1:
+            later.append(batcher.submit("", ["0"] * 3 * FEW))
+        clock.monotonic.return_value += 8.0 if len(told) == 2 else 4.0
         return list(sentences)
 
-    batcher = Batcher[str, str](slow)
-    for count in (1, 100, 1):
-        batcher.submit("m", ["a"] * count).result(20)
+    later = list[Future[list[str]]]()
+    batcher = Batcher[str, str](slow, max_batch=FEW)
+    batcher.submit("", ["0"]).result(20)
+    later[0].result(20)
+    # Not known; nor by one sentence; 8 s a batch for two; (8 / 2 + 4) / (1 / 2 + 1) for one.
+    assert told == pytest.approx([0, 0, 16, 16 / 3])
+    wait_until(lambda: batcher._seconds == 0)
+    batcher.waiting = 100
+    assert batcher.seconds_to_wait == 0
     assert batcher.close(20)
-    batcher.waiting = 51
-    assert batcher.seconds_to_wait == pytest.approx(1.75 * 51 / 51.25)  # halved, halved, whole
+
+
+def test_batches_can_be_small() -> None:
+    told = list[float]()
+
+    def translate(model: str, sentences: Sequence[str]) -> list[str]:
+        told.append(batcher.seconds_to_wait)
+        return list(sentences)
+
+    batcher = Batcher[str, str](translate, max_batch=2)
+    batcher.submit("", ["0"] * 4).result(20)
+    assert told[0] == 0 < told[1]
+    assert batcher.close(20)

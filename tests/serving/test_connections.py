@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -283,6 +284,40 @@ def test_stopping_answers_what_was_sent_before() -> None:
             answer = read_all(client)
             assert answer.startswith(b"HTTP/1.1 200 ")
             assert b'"cba"' in answer
+
+
+def test_many_after_one_that_was_slow_are_answered_though_it_stops() -> None:
+    """The pace of a sentence alone says nothing about that of many."""
+    held, clock = Held(), mock.Mock(**{"monotonic.side_effect": count(0, 60).__next__})
+    with (
+        mock.patch("oaxe.serving.batcher.time", clock),  # each batch takes a minute
+        serving(model_of(translate=held)) as endpoint,
+    ):
+        held.go.set()
+        assert translate(endpoint, {"q": "a"})[0] == 200
+        held.go.clear()
+        clients = [connect(endpoint.port) for _ in range(40)]
+        for client in clients:
+            client.sendall(REQUEST)
+        endpoint.stop()
+        wait_until(lambda: endpoint.service.app.is_stopping)
+        held.go.set()
+        assert [read_all(client)[:12] for client in clients] == [b"HTTP/1.1 200"] * 40
+        for client in clients:
+            client.close()
+
+
+def test_stopping_takes_what_would_be_refused_otherwise() -> None:
+    with serving(limits=Limits(seconds=10)) as endpoint, connect(endpoint.port) as client:
+        client.sendall(REQUEST[:-1])
+        wait_until(lambda: endpoint._server.server_state.tasks)
+        batcher = endpoint.service.batcher
+        batcher._seconds, batcher._sentences, batcher._running = 50.0, 1.0, 1
+        assert translate(endpoint, {"q": "a"})[0] == 503
+        endpoint.stop()
+        wait_until(lambda: endpoint.service.app.is_stopping)
+        client.sendall(REQUEST[-1:])
+        assert read_all(client).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("sent", [REQUEST, REQUEST[:-1], REQUEST[:20], b""])

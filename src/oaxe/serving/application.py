@@ -119,8 +119,9 @@ class Service:
         wait = self.batcher.seconds_to_wait
         try:
             # Rather at once than after all this time. Half: batches are answered as a whole, and
-            # if all were at the limit, any delay would make all of them too late.
-            if wait > self.limits.seconds / 2:
+            # if all were at the limit, any delay would make all of them too late. A server that
+            # stops has only what was sent before, and takes it.
+            if wait > self.limits.seconds / 2 and not self.app.is_stopping:
                 raise BusyError
             submitted = self.batcher.submit(model, sentences)
         except BusyError:

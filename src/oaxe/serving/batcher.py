@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 Model = TypeVar("Model")
 Answer = TypeVar("Answer")
+FEW = 16  # sentences of a batch that is too small to tell the pace of large ones
 
 
 class BusyError(Exception):
@@ -68,7 +69,7 @@ class Batcher(Generic[Model, Answer]):
         self._closed = False
         self.waiting = 0  # sentences
         self._running = 0  # sentences
-        self._seconds = self._sentences = 0.0  # of batches, the last counting most
+        self._seconds = self._sentences = 0.0  # of large batches, the last counting most
         self._thread = threading.Thread(target=self._work, name="translate", daemon=True)
         self._thread.start()
 
@@ -92,8 +93,8 @@ class Batcher(Generic[Model, Answer]):
 
     @property
     def seconds_to_wait(self) -> float:
-        """How long a request would wait now, if sentences take as long as they did of late."""
-        pace = self._seconds / self._sentences if self._sentences else 0.0
+        """How long a request would wait now, by the pace since nothing waited; 0 if not known."""
+        pace = self._seconds / (self._sentences or 1.0)  # read once: the thread may forget it
         return (self.waiting + self._running) * pace
 
     @property
@@ -115,9 +116,10 @@ class Batcher(Generic[Model, Answer]):
             self._watch(size)
             start = time.monotonic()
             self._answer(batch)
-            # By sentences, not by batches: alone a sentence takes longer than among others.
-            self._sentences = self._sentences / 2 + size
-            self._seconds = self._seconds / 2 + time.monotonic() - start
+            # Alone a sentence takes longer than among others: many would be refused by its pace.
+            if size >= min(FEW, self._max_batch):
+                self._sentences = self._sentences / 2 + size
+                self._seconds = self._seconds / 2 + time.monotonic() - start
             self._running = 0
             with self._changed:
                 for request, _ in batch:
@@ -134,6 +136,7 @@ class Batcher(Generic[Model, Answer]):
                 while not self._requests:
                     if self._closed:
                         return []
+                    self._seconds = self._sentences = 0.0  # it keeps up; others may come
                     self._changed.wait()
                 waiting, self._requests = self._requests, deque()
             later = deque[Request[Model, Answer]]()
