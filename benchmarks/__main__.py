@@ -6,6 +6,7 @@ import typer
 
 from benchmarks.assignment import assignment
 from benchmarks.cpu import cpu
+from benchmarks.cpu_quality import cpu_quality
 from benchmarks.dag import dag
 from benchmarks.decode import decode
 from benchmarks.detection import detection
@@ -28,6 +29,7 @@ commands: list[Callable[..., None]] = [
     dag,
     decode,
     cpu,
+    cpu_quality,
     training,
     serve,
     page,

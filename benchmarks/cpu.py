@@ -7,7 +7,7 @@ translation has the same number of tokens. CTranslate2 is optional: pip install 
 import json as jsons
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -19,7 +19,6 @@ import numpy as np
 import torch
 import typer
 
-from benchmarks.engines import Rows
 from benchmarks.harness import JsonPath, Repeats, Report, Seed, Size, Vocab, relative_time
 from oaxe.engine import export
 from oaxe.engine.engine import available_threads
@@ -57,8 +56,10 @@ def cpu(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         makers = contenders(folder, size, vocab, length)
         ask = {
-            name: stack.enter_context(process(make, threads, length))
-            for name, make in makers.items()
+            name: stack.enter_context(
+                process("benchmarks.engines", kind, path, threads, length, jsons.dumps(how))
+            )
+            for name, (kind, path, how) in makers.items()
         }
         for sentences in map(int, batches.split(",")):
             words = rng.integers(LENGTH + 1, vocab, (sentences, length))
@@ -134,19 +135,19 @@ def names(vocab: int) -> list[str]:
 
 
 @contextmanager
-def process(maker: Maker, threads: int, length: int) -> Iterator[Callable[[Rows], float]]:
-    """A process that translates the batches it is sent, and answers with the seconds it took."""
-    kind, folder, how = maker
-    module = [sys.executable, "-m", "benchmarks.engines"]
-    arguments = [kind, str(folder), str(threads), str(length), jsons.dumps(how)]
-    with Popen([*module, *arguments], stdin=PIPE, stdout=PIPE, text=True) as worker:
+def process(
+    module: str, *arguments: object, environment: Mapping[str, str] | None = None
+) -> Iterator[Callable[[Any], Any]]:
+    """A process that answers each line it is sent with another one, both JSON."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    with Popen(command, stdin=PIPE, stdout=PIPE, text=True, env=environment) as worker:
         assert worker.stdin is not None
         assert worker.stdout is not None
         to, of = worker.stdin, worker.stdout
 
-        def run(rows: Rows) -> float:
-            print(jsons.dumps(rows), file=to, flush=True)
-            return float(of.readline())
+        def ask(question: Any) -> Any:
+            print(jsons.dumps(question), file=to, flush=True)
+            return jsons.loads(of.readline())
 
-        yield run
+        yield ask
         to.close()

@@ -60,7 +60,11 @@ class Report:
         return {name: Timing(values) for name, values in seconds.items()}
 
     def add(
-        self, title: str, timings: Mapping[str, Timing], columns: Mapping[str, Column], **about: Any
+        self,
+        title: str,
+        timings: Mapping[str, Timing],
+        columns: Mapping[str, Mapping[str, Any]],
+        **about: Any,
     ) -> None:
         """Print a table of the timings with more columns, and store it under its title.
 
@@ -114,3 +118,10 @@ def _number(value: Any) -> str:
     if not math.isfinite(value) or value == 0:
         return "-" if math.isnan(value) else str(value)
     return f"{value:,.{min(max(3 - math.floor(math.log10(abs(value))), 0), 4)}f}"
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    """A table; nothing, if it has no rows."""
+    if not rows:
+        return ""
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])

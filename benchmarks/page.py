@@ -1,4 +1,4 @@
-"""Tables and a picture of what `python -m benchmarks training` wrote."""
+"""Tables and a picture of what `training` or `cpu-quality` wrote."""
 
 import json
 import re
@@ -8,6 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks import cpu_page
+from benchmarks.cpu_quality import RESULTS
+from benchmarks.harness import markdown
 from benchmarks.training import FIRST, LATER, OF_FLOOR, OF_PLAIN, PLAIN, RATE
 from oaxe.support.errors import UserError
 from oaxe.support.files import check_output, write_whole
@@ -19,7 +22,10 @@ NONE = "-"
 
 def page(
     result: Annotated[
-        Path, typer.Argument(metavar="JSON", help="Written by `training --json`.", dir_okay=False)
+        Path,
+        typer.Argument(
+            metavar="JSON", help="Written by --json of `training` or `cpu-quality`.", dir_okay=False
+        ),
     ],
     document: Annotated[
         Path | None,
@@ -30,19 +36,21 @@ def page(
         ),
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option(help="Share of the floor by size of update, .png or .svg.")
+        Path | None,
+        typer.Option(help="Share of the floor by size of update, or BLEU by time; .png or .svg."),
     ] = None,
 ) -> None:
-    """Turn the numbers of `training --json` into Markdown tables and a picture."""
+    """Turn the numbers of `training` or `cpu-quality` into Markdown tables and a picture."""
     check_output(picture, result)
     content = json.loads(result.read_text(encoding="utf-8"))
-    text = tables(content)
+    is_cpu = RESULTS in content
+    text = cpu_page.tables(content) if is_cpu else tables(content)
     if document is None:
         print(text)
     else:
         write_whole(document, filled_in(document.read_text(encoding="utf-8"), text, document))
     if picture is not None:
-        draw(content, picture)
+        (cpu_page.draw if is_cpu else draw)(content, picture)
 
 
 def filled_in(text: str, new: str, where: Path) -> str:
@@ -198,12 +206,6 @@ def of_kind(content: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:
     for value in content.values():
         if isinstance(value, dict) and value.get("kind") == kind:
             yield value
-
-
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    if not rows:
-        return ""
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
 def thousands(number: float | None) -> str:

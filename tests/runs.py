@@ -41,13 +41,13 @@ SMALL = Size(dim=16, ffn=32, heads=2, encoder_layers=1, decoder_layers=1)
 
 
 def make_data(
-    folder: Path, *, pairs: int = 160, valid: int = 12, digits: str = "0123456789"
+    folder: Path, *, pairs: int = 160, valid: int = 12, test: int = 0, digits: str = "0123456789"
 ) -> Path:
     """A prepared folder: random digits, and the same in reverse."""
     rng = random.Random(1)
     files = {}
     folder.mkdir(parents=True, exist_ok=True)
-    for split, count in (("train", pairs), ("valid", valid)):
+    for split, count in (("train", pairs), ("valid", valid), ("test", test)):
         lines = [rng.choices(digits, k=rng.randint(2, 9)) for _ in range(count)]
         files[split] = folder / f"{split}.src", folder / f"{split}.tgt"
         files[split][0].write_text("".join(" ".join(line) + "\n" for line in lines))
@@ -58,6 +58,7 @@ def make_data(
         target_language="bb",
         train=files["train"],
         valid=files["valid"],
+        test=files["test"] if test else None,
         vocab_size=8 + 2 * len(digits),
     )
     return folder / "data"
