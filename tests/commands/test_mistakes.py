@@ -38,6 +38,7 @@ def folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "typo.yaml": "run: x\ndata: {folder: data, update_token: 5}\n", "refs.jsonl": "{}\n",
         "other/config.json": '{"model_type": "marian"}', "torn/config.json": '{"format": 2,',
         "notdata/manifest.json": '{"name": "a web page"}', "unfinished/config.yaml": "run: x\n",
+        "lm/config.json": '{"format": 1, "order": 4}',
     }  # fmt: skip
     for name, text in texts.items():
         (here / name).parent.mkdir(exist_ok=True)
@@ -61,6 +62,7 @@ BAD_COMMANDS = [  # the command, and what its message names: the problem, and th
     ("config nonsense", "No such command 'nonsense'", "config --help"),
     ("train multi30k/oax", "no configuration of that name", "did you mean multi30k/oaxe"),
     ("train nowhere.yaml", "no file nowhere.yaml", "oaxe config list"),
+    ("train run", "run is a folder", "give its configuration, run/config.yaml"),
     ("train broken.yaml", "broken.yaml", "line"),
     ("train twice.yaml", "run", "twice"),
     ("train list.yaml", "list.yaml must hold sections", "oaxe config show"),
@@ -102,6 +104,10 @@ BAD_COMMANDS = [  # the command, and what its message names: the problem, and th
     ("translate --model torn en.txt", "is not JSON", "fetch the model again"),
     ("translate --model damaged en.txt", "damaged/model.safetensors", "again"),
     ("translate --model unfinished en.txt", "is not finished", "run the command that began it"),
+    ("translate --model lm en.txt", "lm holds n-grams, no translator", "--set lm=lm"),
+    ("translate --model runs/gone en.txt", "runs/gone is no folder here", "check the path"),
+    ("translate --model run en.txt -o data", "cannot write data: it is a folder", "give a file"),
+    ("translate --model run data", "data is a folder", "one sentence a line"),
     ("translate --model run nowhere.txt", "nowhere.txt looks like a file, and there is none",
      "give a file of one sentence a line"),
     ("translate --model run en.txt --beam 4", "beam is not an option", "length_candidates"),
@@ -254,6 +260,8 @@ BAD_CALLS: list[tuple[Callable[[], object], str, str]] = [
     (lambda: LIB.linear_assignment(LOGITS[0]), "(batch, rows, columns)", "cost.unsqueeze(0)"),
     (lambda: LIB.linear_assignment(LOGITS.long()), "torch.int64", "cost.float()"),
     (lambda: LIB.linear_assignment(LOGITS, torch.ones(2, 3)), "mask", "square"),
+    (lambda: LIB.dag_loss(LOGITS, TARGET, torch.zeros(2, 3, 3)), "swapped",
+     "(logits, links, target)"),
     (lambda: LIB.Translator.from_pretrained("nowhere/at/all"), "nowhere/at/all", "check"),
 ]  # fmt: skip
 

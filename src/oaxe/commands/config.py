@@ -26,6 +26,8 @@ def find_configuration(name: str) -> Path:
         return path
     if name in known:
         return known[name]
+    if (path / "config.yaml").is_file():
+        raise UserError(f"{name} is a folder; give its configuration, {path / 'config.yaml'}")
     hint = did_you_mean(name.removeprefix("configs/").removesuffix(".yaml"), known)
     raise UserError(
         f"there is no file {name} and no configuration of that name{hint or ';'} "

@@ -141,6 +141,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
             f"{path} was not written by oaxe but by another toolkit, whose models have other "
             "weights; give a run that oaxe train made, or a folder that save_pretrained wrote"
         )
+    if "order" in config:
+        raise UserError(
+            f"{path.parent} holds n-grams, no translator; give a model, and them with "
+            f"--set method=beam --set lm={path.parent}"
+        )
     if config["format"] != FORMAT:
         found = config["format"]
         raise UserError(
@@ -209,7 +214,7 @@ def download(name: str, revision: str | None = None) -> Path:
     except (OSError, ValueError) as error:
         raise UserError(
             f"{name} is no folder here, and the Hugging Face hub did not give a model of that "
-            f"name: {error}"
+            f"name: {' '.join(str(error).split())} To use a run or folder of yours, check the path"
         ) from None
 
 

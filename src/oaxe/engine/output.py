@@ -137,7 +137,8 @@ class Int8Output:
 def _say_once() -> None:
     warnings.warn(
         "oaxe is installed without its compiled part: numpy multiplies in int8, slower. Install a "
-        "wheel, or a C compiler and then oaxe again",
+        "wheel, or a C compiler and then oaxe again"
+        " (pip install --force-reinstall --no-deps --no-cache-dir)",
         stacklevel=2,
     )
 

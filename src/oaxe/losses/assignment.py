@@ -205,7 +205,8 @@ def _solve_with_c(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
 def _say_once() -> None:
     warnings.warn(
         "oaxe is installed without its compiled part: scipy solves assignments on the CPU, about "
-        "five times slower. Install a wheel, or a C compiler and then oaxe again",
+        "five times slower. Install a wheel, or a C compiler and then oaxe again"
+        " (pip install --force-reinstall --no-deps --no-cache-dir)",
         stacklevel=2,
     )
 

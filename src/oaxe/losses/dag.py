@@ -131,8 +131,10 @@ def dag_words(
     ignore_index: int,
 ) -> tuple[Targets, Tensor, Tensor, Tensor]:
     """The targets, their words with ignored ones last, the links in float32 or better, the mask."""
+    check_tensors(links=links, target=target)
+    if target.dim() == 3 and links.dim() == 2:
+        raise ValueError("links and target are swapped; the order is (logits, links, target)")
     targets = check_targets(logits, target, ignore_index, same_length=False)
-    check_tensors(links=links)
     check_devices("predictions", logits, links=links)
     batch, vertices = logits.shape[:2]
     if links.shape != (batch, vertices, vertices) or not links.is_floating_point():
