@@ -127,7 +127,7 @@ def test_python_of_the_readme_and_the_guides(
             assert given.get("loss", torch.ones(())).isfinite()
         if path.parts[-2:] == ("start", "losses.md"):
             assert given["after_xe"] < 0.1
-            assert given["after_oaxe"] > 0.95
+            assert given["after_oaxe"] > 0.8
 
 
 def anchor(title: str) -> str:

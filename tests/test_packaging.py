@@ -174,6 +174,7 @@ def test_everything_works_without_unix_and_without_the_compiled_parts() -> None:
     solver, output, configuration = lines[6:9]
     assert solver.startswith("oaxe is installed without its compiled part: scipy solves")
     assert output.startswith("oaxe is installed without its compiled part: numpy multiplies")
+    assert all("--force-reinstall" in line for line in (solver, output))
     assert configuration.startswith("multi30k/at ")
 
 
@@ -239,7 +240,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in ROOT.iterdir():
         if path.is_file() and path.name != ".git":
             shutil.copy(path, tree)
-    for name in ("src", "reproduction", "benchmarks"):
+    for name in ("src", "reproduction", "benchmarks", "tests"):
         unwanted = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
         shutil.copytree(ROOT / name, tree / name, ignore=unwanted)
     return tree
