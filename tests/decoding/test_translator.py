@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from oaxe.decoding.translator import Translator, batches, padded
+from oaxe.decoding.translator import Translator, padded
+from oaxe.search.batches import batches
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.support.errors import UserError
 from oaxe.systems import cmlm

@@ -115,17 +115,43 @@ def test_a_pass_is_never_larger_than_the_cache(
 ) -> None:
     engine = exported(translator(subwords, "ctc"), tmp_path / "new")
     expected, sizes = engine.translate(SENTENCES * 9), list[int]()
-    original = Engine.translate
+    original = Engine._pass
 
-    def counted(self: Engine, sources: Any, decoding: Any) -> Any:
+    def counted(self: Engine, decoding: Any, sources: Any) -> Any:
         sizes.append(len(sources) * max(map(len, sources)))
-        return original(self, sources, decoding)
+        return original(self, decoding, sources)
 
-    monkeypatch.setattr(Engine, "translate", counted)
+    monkeypatch.setattr(Engine, "_pass", counted)
     monkeypatch.setattr(Engine, "at_once", 100)
     assert engine.translate(SENTENCES * 9) == expected
     assert len(sizes) > 2
     assert max(sizes) <= 100
+
+
+def test_passes_side_by_side_are_those_of_one_thread(subwords: Subwords, tmp_path: Path) -> None:
+    export(translator(subwords, "cmlm"), tmp_path / "new")
+    one, three = (Translator.from_pretrained(tmp_path / "new", threads=n) for n in (1, 3))
+    for count in (1, 2, 20):
+        sentences = (SENTENCES * 3)[:count]
+        check_same(three.translate_scored(sentences), one.translate_scored(sentences))
+
+
+def test_every_thread_has_a_pass(
+    subwords: Subwords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(translator(subwords, "ctc"), tmp_path / "new")
+    engine = Translator.from_pretrained(tmp_path / "new", threads=2)
+    original, threads = Engine._pass, list[int]()
+
+    def counted(self: Engine, decoding: Any, sources: Any) -> Any:
+        threads.append(self.threads)
+        return original(self, decoding, sources)
+
+    monkeypatch.setattr(Engine, "_pass", counted)
+    for count, expected in ((1, [2]), (2, [1, 1])):
+        threads.clear()
+        engine.translate(["the dog sleeps"] * count)
+        assert threads == expected
 
 
 def test_decoding_options_are_those_of_the_systems() -> None:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from oaxe.decoding.translator import Translation, Translator, batches, padded
+from oaxe.decoding.translator import Translation, Translator, padded
+from oaxe.search.batches import batches
 from oaxe.support.errors import UserError
 from oaxe.text.symbols import EOS
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from oaxe.decoding.box import model_in_the_box
 from oaxe.decoding.saved import download, load_folder, save_folder
+from oaxe.search.batches import batches
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.support.config import build, to_mapping
 from oaxe.support.errors import UserError
@@ -249,9 +250,8 @@ class Translator:
         refills = self.system.refills
         recorded = self.cuda_graphs and is_on_gpu(self.system.device)
         recorded = recorded and (refills or sum(map(bool, tokens)) == 1)
-        if self.is_exported:
-            batch_tokens = min(batch_tokens, self.system.at_once)
-        together = None if recorded and refills else max(1, batch_tokens // self.system.rows(how))
+        as_it_likes = self.is_exported or (recorded and refills)  # the system forms batches itself
+        together = None if as_it_likes else max(1, batch_tokens // self.system.rows(how))
         bound = {"batch_tokens": batch_tokens} if refills else {}
         with self._computing(bf16):
             for batch in batches([len(t) for t in tokens], together):
@@ -370,28 +370,6 @@ def check_sentences(sentences: object) -> None:
 
 def is_on_gpu(device: "torch.device | str") -> bool:
     return not isinstance(device, str) and device.type == "cuda"
-
-
-def batches(lengths: Sequence[int], max_tokens: int | None) -> Iterator[list[int]]:
-    """Indices of all sentences that are not empty, in batches of similar length, longest first.
-
-    A batch has at most ``max_tokens`` with its padding, if that is a number, or is a single
-    sentence. The longest come first, so that memory runs out at once or never.
-
-    Example:
-        >>> list(batches([2, 9, 0, 3, 2], 6))
-        [[1], [3, 0], [4]]
-    """
-    batch: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if lengths[i] == 0:
-            break
-        if batch and max_tokens and lengths[batch[0]] * (len(batch) + 1) > max_tokens:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
 
 
 def padded(tokens: Sequence[Sequence[int]]) -> "Tensor":

@@ -1,8 +1,11 @@
 """An exported model: the passes by ONNX Runtime, the rest in numpy; torch is never imported."""
 
 import os
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from oaxe.engine.search import (
     step_by_step,
     viterbi,
 )
+from oaxe.search.batches import batches
 from oaxe.search.hypothesis import Hypothesis, special
 from oaxe.search.options import CTCDecoding, DAGDecoding, LengthDecoding, MaskPredictDecoding
 from oaxe.support.errors import UserError
@@ -94,7 +98,7 @@ class Engine:
     Args:
         folder: of :func:`oaxe.engine.export.export`.
         config: its ``config.json``.
-        threads: of all operators; None: as many as there are cores, or as OMP_NUM_THREADS says.
+        threads: that compute; None: as many as there are cores, or as OMP_NUM_THREADS says.
     """
 
     translates, refills, training, device = True, False, False, "cpu"
@@ -109,17 +113,29 @@ class Engine:
         self.max_length = int(config["architecture"]["max_length"])
         self.precision = str(config["precision"])
         self.crc32 = "-".join(f"{config['crc32'][name]:08x}" for name in FILES)
-        self.threads = threads or available_threads()
         self.tables = load_tables(folder / TABLES, config["architecture"])
+        self._graphs = folder / ENCODER, folder / DECODER
+        self._use(threads or available_threads())
+        self.vocab_size = self.output.vocab_size
+
+    def _use(self, threads: int) -> None:
+        """Threads that share a pass."""
+        self.threads = threads
         tokens = self.tables["tokens"]
         self.output: FloatOutput | Int8Output = FloatOutput(tokens)
         if "scale" in self.tables:
-            scale, sums = self.tables["scale"], self.tables["sums"]
-            self.output = Int8Output(tokens, scale, sums, self.threads)
-        self.vocab_size = self.output.vocab_size
-        self._encoder, self._decoder = (
-            session(folder / name, self.threads) for name in (ENCODER, DECODER)
-        )
+            self.output = Int8Output(tokens, self.tables["scale"], self.tables["sums"], threads)
+        self._encoder, self._decoder = (session(path, threads) for path in self._graphs)
+
+    @cached_property
+    def _with_one_thread(self) -> "Engine":
+        other = copy(self)
+        other._use(1)
+        return other
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.threads, "passes")
 
     def to(self, device: object) -> "Engine":
         if str(device) != "cpu":
@@ -143,7 +159,24 @@ class Engine:
         return int(getattr(decoding, "length_candidates", 1))
 
     def translate(self, sources: Sequence[Sequence[int]], decoding: Any) -> list[list[Hypothesis]]:
-        """Hypotheses of each sentence, best first; ``sources`` end with EOS."""
+        """Hypotheses of each sentence, best first; ``sources`` end with EOS.
+
+        Several passes are computed side by side, with a thread each: threads that share a pass
+        wait for each other after every operator.
+        """
+        lengths = [len(tokens) for tokens in sources]
+        share = -(-sum(lengths) // self.threads)  # such that every thread has some
+        passes = list(batches(lengths, max(1, min(self.at_once // self.rows(decoding), share))))
+        sides = [[sources[i] for i in indices] for indices in passes]
+        results: Iterator[list[list[Hypothesis]]]
+        if len(passes) == 1 or self.threads == 1:
+            results = map(partial(self._pass, decoding), sides)
+        else:
+            results = self._pool.map(partial(self._with_one_thread._pass, decoding), sides)
+        found = dict(zip(chain.from_iterable(passes), chain.from_iterable(results), strict=True))
+        return [found[i] for i in range(len(sources))]
+
+    def _pass(self, decoding: Any, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
         if isinstance(decoding, LengthDecoding):
             return self._by_length(sources, decoding)
         if isinstance(decoding, DAGDecoding):
