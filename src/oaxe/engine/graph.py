@@ -141,11 +141,7 @@ class Graph:
         inner, norm = f"{name}.sublayer", f"{name}.norm"
         if self.pre_norm:
             return self.add("Add", x, sublayer(inner, self.norm(norm, x)))
-        update = sublayer(inner, x)
-        parts = self._scale_and_shift(norm)
-        return self.add(
-            "SkipLayerNormalization", x, update, *parts, domain=MICROSOFT, epsilon=EPSILON
-        )
+        return self.norm(norm, self.add("Add", x, sublayer(inner, x)))
 
     def self_attention(self, name: str, x: str) -> str:
         both = self.linear(f"{name}.query", x, f"{name}.key_value")
