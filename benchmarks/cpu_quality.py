@@ -5,7 +5,6 @@ may be several: workers that share a batch, or threads that share a sentence. Th
 """
 
 import json as jsons
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -37,7 +36,6 @@ from oaxe.training.exporting import choose_cpu_decoding
 from oaxe.training.run import load_translator
 
 MODULES = ("onnxruntime", "ctranslate2")
-WAITING = "OMP_WAIT_POLICY"
 MODELS, RESULTS, ALONE = "models", "results", "one sentence, ms"
 BEAMS = {"greedy": 1, "beam 5": 5}
 Batches = list[list[str]]
@@ -211,13 +209,11 @@ def described(model: Exported) -> dict[str, Any]:
 
 
 def started(contender: Contender, waiting: str | None) -> Any:
-    """Its process. Our own commands set a policy of waiting, which CTranslate2 need not share."""
-    environment = {name: value for name, value in os.environ.items() if name != WAITING}
-    environment |= {WAITING: waiting} if waiting else {}
+    """Its process."""
     kind, folder = contender.exported[:2]
     how = {"workers": contender.workers, "threads": contender.threads, **contender.how}
     arguments = kind, folder, jsons.dumps(how)
-    return process("benchmarks.translators", *arguments, environment=environment)
+    return process("benchmarks.translators", *arguments, waiting=waiting)
 
 
 def spread(parts: Batches, count: int) -> Batches:

@@ -23,25 +23,34 @@ def engine(folder: Path, threads: int, length: int, **how: Any) -> Callable[[Row
     return partial(model.translate, decoding=model.decoding_type(**how))
 
 
-def ctranslate2(folder: Path, threads: int, length: int, **how: Any) -> Callable[[Rows], object]:
+def ctranslate2(
+    folder: Path, threads: int, length: int, share: str, **how: Any
+) -> Callable[[Rows], object]:
     import ctranslate2
 
-    model = ctranslate2.Translator(str(folder), intra_threads=threads, inter_threads=1)
+    workers = threads if share == "workers" else 1
+    model = ctranslate2.Translator(
+        str(folder), intra_threads=threads // workers, inter_threads=workers
+    )
     tokens = json.loads((folder / "shared_vocabulary.json").read_text())
     bounds = {"min_decoding_length": length - 1, "max_decoding_length": length - 1}
 
     def translate(rows: Rows) -> object:
         source = [[tokens[i] for i in row[:-1]] for row in rows]  # it adds EOS by itself
-        return model.translate_batch(source, **how, **bounds)
+        at_once = -(-len(rows) // workers)
+        return model.translate_batch(source, max_batch_size=at_once, **how, **bounds)
 
     return translate
 
 
+MAKERS: dict[str, Callable[..., Callable[[Rows], object]]] = {
+    "engine": engine,
+    "ctranslate2": ctranslate2,
+}
+
+
 def main(kind: str, folder: str, threads: str, length: str, options: str) -> None:
-    make: Callable[..., Callable[[Rows], object]] = {"engine": engine, "ctranslate2": ctranslate2}[
-        kind
-    ]
-    translate = make(Path(folder), int(threads), int(length), **json.loads(options))
+    translate = MAKERS[kind](Path(folder), int(threads), int(length), **json.loads(options))
     for line in sys.stdin:
         print(wall_clock(partial(translate, json.loads(line))), flush=True)
 
