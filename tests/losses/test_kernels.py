@@ -220,7 +220,8 @@ def test_rows_of_logits(vocab: int, dtype: torch.dtype, monkeypatch: pytest.Monk
         expected, expected_kept = softmax_rows.cross_entropy(theirs, *given)
         torch.testing.assert_close(losses, expected, atol=1e-5, rtol=1e-5)
         assert torch.equal(kept, expected_kept)
-        torch.testing.assert_close(ours, theirs, **tolerance)
+        if differentiate:
+            torch.testing.assert_close(ours, theirs, **tolerance)
         assert differentiate != torch.equal(ours, logits)
 
 
@@ -233,7 +234,7 @@ def test_softmax_of_rows(
     monkeypatch.setattr(softmax, "BLOCK", 128)
     logits = (3 * torch.randn(6, vocab)).to(dtype).to(DEVICE)
     logits[0, : min(128, vocab - 1)] = -torch.inf
-    expected = softmax_rows.logsumexp(logits)
+    expected = softmax_rows.logsumexp(logits.clone())
     torch.testing.assert_close(softmax.logsumexp(logits), expected)
     factor = torch.randn(6, device=DEVICE)
     theirs = softmax_rows.weighted_softmax(logits.clone(), expected, factor, result)
@@ -250,7 +251,7 @@ def test_rows_of_logits_that_are_not_finite() -> None:
     assert expected.isinf().tolist() == [True, False]
     assert expected.isnan().tolist() == [False, True]
     for rows in (softmax, softmax_rows):
-        found, _ = rows.cross_entropy(logits, words, words >= 0, None, 0.1, 0.0, False)
+        found, _ = rows.cross_entropy(logits.clone(), words, words >= 0, None, 0.1, 0.0, False)
         torch.testing.assert_close(found, expected, equal_nan=True)
         given = logits.clone()
         losses, kept = rows.cross_entropy(given, words, words >= 0, None, 0.0, 0.3, True)

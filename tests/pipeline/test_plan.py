@@ -57,12 +57,13 @@ def taking(teacher: float, one_pass: float, bigrams: float) -> Any:
 
 
 def test_minutes_become_updates(pair: Pair) -> None:
-    plan = make_plan(asked_for(pair), taking(2.7, 9.6, 36.0))
+    plan = make_plan(asked_for(pair), taking(2.7, 9.6, 12.0))
     assert plan.teacher.updates == 0.27 * 100 * 60 / 2.7
     assert plan.teacher.update_tokens == 1_024
     assert plan.one_pass.updates == pytest.approx(3 * 0.48 * 100 * 60 / 9.6, abs=1)
     assert plan.one_pass.update_tokens == 1_024  # smaller ones, or there would be 300 of them
-    assert plan.bigrams.updates == 30  # the time of 30, which is the least
+    assert plan.bigrams.updates == 30  # the least, and not smaller ones
+    assert plan.bigrams.update_tokens == 3_072
     assert plan.minutes == pytest.approx(100, abs=0.2)
     assert (plan.pairs, plan.held_out, plan.size) == (1_000, 50, "tiny")
     table = plan_table(plan)
@@ -94,7 +95,8 @@ def test_too_few_minutes(pair: Pair) -> None:
 
 @pytest.mark.parametrize(
     ("pairs", "device", "size", "vocab"),
-    [(1_000, "cpu", "tiny", 4_000), (29_000, "cuda", "small", 8_000),
+    [(1_000, "cpu", "tiny", 4_000), (29_000, "cpu", "tiny", 4_000),
+     (300_000, "cpu", "tiny", 8_000), (29_000, "cuda", "small", 8_000),
      (300_000, "cuda", "base", 16_000), (5_000_000, "cuda", "base", 32_000)],
 )  # fmt: skip
 def test_sizes(pair: Pair, pairs: int, device: str, size: str, vocab: int) -> None:

@@ -252,7 +252,7 @@ def test_given_lengths() -> None:
 def test_logits_in_slices_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model, source = micro(), random_batch(9, 3, 6)
     whole = translate_lengths(model, source)
-    monkeypatch.setattr("oaxe.search.words.LOGITS_AT_ONCE", 100)
+    monkeypatch.setattr("oaxe.search.words.LOGITS_AT_ONCE", {"cpu": 100})
     assert_same(translate_lengths(model, source), whole)
 
 

@@ -159,7 +159,7 @@ def test_logits_in_slices_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     model = small()
     example = model.example(*batch())
     whole, _ = model(example, progress_of(model))
-    monkeypatch.setattr("oaxe.search.words.LOGITS_AT_ONCE", 30)
+    monkeypatch.setattr("oaxe.search.words.LOGITS_AT_ONCE", {"cpu": 30})
     torch.testing.assert_close(model(example, progress_of(model))[0], whole)
 
 

@@ -6,6 +6,7 @@ import torch
 
 from oaxe.decoding.translator import Translation, Translator, padded
 from oaxe.search.batches import batches
+from oaxe.support.devices import half_precision
 from oaxe.support.errors import UserError
 from oaxe.text.symbols import EOS
 
@@ -74,7 +75,7 @@ def likeliest(
     ]
     best = {line: (-torch.inf, found[0].text) for line, found in enumerate(translations)}
     lengths = [max(len(read[line]), len(t.tokens)) for line, t in pairs]
-    with judge.evaluating(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+    with judge.evaluating(), half_precision(device.type, bf16):
         for batch in batches(lengths, batch_tokens):
             source = padded([read[pairs[i][0]] for i in batch]).to(device)
             target = padded([pairs[i][1].tokens for i in batch]).to(device)

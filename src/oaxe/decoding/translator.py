@@ -280,10 +280,9 @@ class Translator:
                 )
             yield
             return
-        import torch
+        from oaxe.support.devices import half_precision
 
-        kind = self.system.device.type
-        with self.evaluating(), torch.autocast(kind, torch.bfloat16, enabled=bf16):
+        with self.evaluating(), half_precision(self.system.device.type, bf16):
             yield
 
     @contextmanager

@@ -158,7 +158,7 @@ def _overlap(
     logsumexp = at_least_float32(hidden.new_empty(0)).new_empty(len(hidden))
     overlap = torch.empty_like(logsumexp)
     for some, logits in chunks(hidden, embedding, bias, logsumexp.dtype, around=1):
-        found = _rows(logits).logsumexp(logits)
+        found = _rows(logits).logsumexp(logits.clone())  # it may overwrite them
         logsumexp[some] = found[1:-1]
         said = logits.sub_(found.unsqueeze(1)).exp_()
         said[:, without] = 0
@@ -380,27 +380,40 @@ def chunks(
 ) -> Iterator[tuple[slice, Tensor]]:
     """Slices of the tokens, each with its logits, ``(chunk, vocab)``, to be overwritten.
 
-    With those of so many tokens ``around`` it; before the first and after the last there are zeros.
+    They are valid until the next. With those of so many tokens ``around`` it; before the first and after the last there are zeros.
     """
     n_tokens = len(hidden)
     row_bytes = max(1, len(embedding)) * dtype.itemsize
     size = max(1, CHUNK_BYTES.get(hidden.device.type, 2**24) // row_bytes)
     size = size // 1024 * 1024 or size  # whole tiles of the products
+    store = None
     if not hidden.is_cuda:
         hidden, embedding = hidden.to(dtype), embedding.to(dtype)
         bias = None if bias is None else bias.to(dtype)
+        # One for all chunks: the system clears memory before it hands it out, page by page.
+        store = hidden.new_empty(min(size, n_tokens) + 2 * around, len(embedding))
     if around:
         hidden = F.pad(hidden, (0, 0, around, around))
     for start in range(0, n_tokens, size):
-        end = start + size + 2 * around
-        yield slice(start, start + size), _logits(hidden[start:end], embedding, bias, dtype)
+        rows = hidden[start : start + size + 2 * around]
+        out = None if store is None else store[: len(rows)]
+        yield slice(start, start + size), _logits(rows, embedding, bias, dtype, out)
 
 
-def _logits(hidden: Tensor, embedding: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+def _logits(
+    hidden: Tensor,
+    embedding: Tensor,
+    bias: Tensor | None,
+    dtype: torch.dtype,
+    out: Tensor | None,
+) -> Tensor:
     with torch.autocast(hidden.device.type, enabled=False):  # it would round to half precision
-        if hidden.dtype == dtype:
+        if out is not None:
+            logits = torch.mm(hidden, embedding.T, out=out)
+        elif hidden.dtype == dtype:
             return F.linear(hidden, embedding, bias)
-        logits = torch.mm(hidden, embedding.T, out_dtype=dtype)
+        else:
+            logits = torch.mm(hidden, embedding.T, out_dtype=dtype)
     return logits if bias is None else logits.add_(bias)
 
 

@@ -1,6 +1,8 @@
 """What the losses of a linear layer do with a chunk of its logits, ``(rows, vocab)``, in PyTorch.
 
-The reference of :mod:`oaxe.losses.kernels.softmax`, which does the same on a GPU.
+The reference of :mod:`oaxe.losses.kernels.softmax`, which does the same on a GPU. Everything is in
+place, so that the chunk stays in the cache: new memory costs more than the arithmetic. The logits
+are lost.
 """
 
 import torch
@@ -11,18 +13,23 @@ from oaxe.losses.arguments import at_least_float32
 
 def logsumexp(logits: Tensor) -> Tensor:
     """``(rows,)``"""
-    return at_least_float32(logits).logsumexp(dim=1)
+    shifted, top = below_the_top(at_least_float32(logits))
+    return shifted.exp_().sum(dim=1).log_().add_(top)
+
+
+def below_the_top(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The logits less the largest of their row, which is no exponent's to overflow; and that."""
+    top = logits.amax(dim=1)
+    top.masked_fill_(top.isinf(), 0)
+    return logits.sub_(top.unsqueeze(1)), top
 
 
 def weighted_softmax(
     logits: Tensor, logsumexp: Tensor, factor: Tensor, dtype: torch.dtype
 ) -> Tensor:
-    """``factor * softmax``, of that dtype; ``logsumexp (rows,)``, ``factor (rows,)``.
-
-    The logits may be overwritten.
-    """
-    probability = (at_least_float32(logits) - logsumexp.unsqueeze(1)).exp()
-    return (probability * factor.unsqueeze(1)).to(dtype)
+    """``factor * softmax``, of that dtype; ``logsumexp (rows,)``, ``factor (rows,)``."""
+    probability = at_least_float32(logits).sub_(logsumexp.unsqueeze(1)).exp_()
+    return probability.mul_(factor.unsqueeze(1)).to(dtype)
 
 
 def cross_entropy(
@@ -39,22 +46,29 @@ def cross_entropy(
     The others have loss 0. If asked to differentiate, the logits are overwritten by the gradient of
     the sum of the losses. ``weight (vocab,)`` holds class weights, in float32 or better.
     """
-    log_probs = at_least_float32(logits).log_softmax(dim=1)
-    own = log_probs.gather(1, words.unsqueeze(1)).squeeze(1)
-    losses = -own if weight is None else -weight[words] * own
+    words, vocab = words.unsqueeze(1), logits.shape[1]
+    shifted, _ = below_the_top(at_least_float32(logits))
+    own = shifted.gather(1, words).squeeze(1)
     if label_smoothing > 0:
-        weighted = log_probs if weight is None else log_probs * weight
-        losses = torch.lerp(losses, -weighted.mean(dim=1), label_smoothing)
+        mean = shifted.mean(dim=1) if weight is None else (shifted * weight).mean(dim=1)
+    exponential = shifted.exp_()
+    total = exponential.sum(dim=1)
+    own -= total.log()  # its log-probability
+    losses = -own if weight is None else -weight[words.squeeze(1)] * own
+    if label_smoothing > 0:
+        mean_weight = 1.0 if weight is None else weight.mean()
+        losses = torch.lerp(losses, total.log() * mean_weight - mean, label_smoothing)
     kept = mask & ~(own.exp() <= least_probability)  # NaN is kept, and seen
     if differentiate:
-        gradient = log_probs.exp_()
-        certain = gradient.new_full((len(words), 1), label_smoothing - 1)
+        gradient = exponential.div_(total.unsqueeze(1))
+        certain = gradient.new_full(words.shape, label_smoothing - 1)
         if weight is None:
-            gradient = gradient - label_smoothing / logits.shape[1]
+            gradient.sub_(label_smoothing / vocab)
         else:
-            certain = certain * weight[words].unsqueeze(1)
-            gradient = gradient * (label_smoothing * weight.mean() - certain)
-            gradient = gradient - weight * (label_smoothing / logits.shape[1])
-        gradient.scatter_add_(1, words.unsqueeze(1), certain)
-        logits.copy_(torch.where(kept.unsqueeze(1), gradient, 0))
+            certain *= weight[words]
+            gradient.mul_(label_smoothing * weight.mean() - certain)
+            gradient.sub_(weight * (label_smoothing / vocab))
+        gradient.scatter_add_(1, words, certain).masked_fill_(~kept.unsqueeze(1), 0)
+        if gradient is not logits:
+            logits.copy_(gradient)
     return torch.where(kept, losses, 0), kept

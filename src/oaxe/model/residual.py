@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oaxe.model.attention import is_large
+from oaxe.model.dropout import dropped
 from oaxe.model.span_attention import is_fast
 
 try:
@@ -49,7 +50,7 @@ def add_and_normalise(
         )
         out: Tensor = _add_and_normalise(x, update, weight, bias, seed, eps, drop)[0]
         return out
-    return F.layer_norm(x + F.dropout(update, drop), weight.shape, weight, bias, eps)
+    return F.layer_norm(x + dropped(update, drop), weight.shape, weight, bias, eps)
 
 
 def sum_and_normalise(
@@ -79,7 +80,7 @@ def sum_and_normalise(
         return out
     if update is not None:
         with_bias = update if update_bias is None else update + update_bias
-        x = x + F.dropout(with_bias, dropout.probability)
+        x = x + dropped(with_bias, dropout.probability)
     normal = norm(x.to(norm.weight.dtype)).to(dtype)
     return normal, normal, x
 

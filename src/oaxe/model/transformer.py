@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from oaxe.losses.rows import Rows, rows_of
 from oaxe.model.attention import attention, has_step_kernel, step_attention
+from oaxe.model.dropout import DropoutLayer
 from oaxe.model.feed_forward import linear_gelu
 from oaxe.model.flat import decode_flat, encode_flat
 from oaxe.model.residual import Dropout, add_and_normalise, sum_and_normalise
@@ -148,7 +149,7 @@ class Residual(nn.Module):
         super().__init__()
         self.sublayer = sublayer
         self.norm = nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = DropoutLayer(dropout)
         self.pre = norm == "pre"
 
     def forward(self, x: Tensor, *arguments: Any) -> Tensor:
@@ -269,7 +270,7 @@ class Transformer(nn.Module):
         self.source_from_end = nn.Embedding(n_source, dim) if both else None
         self.target_from_end = nn.Embedding(n_target, dim) if both else None
         self.source_norm, self.target_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = DropoutLayer(dropout)
         layer = (dim, ffn, heads, dropout, norm)
         self.encoder = nn.ModuleList(EncoderLayer(*layer) for _ in range(encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(*layer) for _ in range(decoder_layers))
@@ -515,7 +516,8 @@ class Transformer(nn.Module):
             at = at + rows.take(more.flatten(0, 1)).to(at.dtype)
         x: Tensor = self.tokens(rows.take(tokens.flatten()))
         x = sum_and_normalise(x, at, None, norm, Dropout(None, 0, 0.0), x.dtype)[0]
-        return F.dropout(x, self.dropout.p, self.training)
+        out: Tensor = self.dropout(x)
+        return out
 
 
 def positions_from_end(mask: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ def _training(
         },
         "train": {
             "steps": updates,
-            "precision": "bf16" if machine.on_gpu else "fp32",
+            "precision": "bf16",
             "ema": own.ema,
             "save_every": max(1, min(1_000, updates // 10)),
         },

@@ -17,7 +17,8 @@ from oaxe.search.viterbi import viterbi
 from oaxe.text.symbols import BLANK
 
 ENOUGH = 3  # words to choose from without repeats: two neighbours forbid at most two
-LOGITS_AT_ONCE = 2**26  # 256 MiB in float32; the logits of a whole batch may need many times that
+# In memory; those of a whole batch may be many times as many. On a CPU, as many as its cache has.
+LOGITS_AT_ONCE = {"cpu": 2**20, "cuda": 2**26}
 
 
 def likeliest(
@@ -150,4 +151,5 @@ def slices_of_logits(
 
 def positions_at_once(transformer: Transformer) -> int:
     """How many have their logits in memory."""
-    return max(1, LOGITS_AT_ONCE // transformer.output_weight.shape[0])
+    weight = transformer.output_weight
+    return max(1, LOGITS_AT_ONCE.get(weight.device.type, 2**26) // len(weight))

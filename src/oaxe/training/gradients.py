@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from oaxe.model.statistics import Statistics
+from oaxe.support.devices import half_precision
 from oaxe.systems import Example, Progress, System
 from oaxe.training.ranks import Ranks
 
@@ -114,9 +115,11 @@ class _Differentiated(nn.Module):
     def forward(
         self, example: Example, progress: Progress, scale: Tensor
     ) -> tuple[Tensor, Statistics, tuple[Tensor | None, ...]]:
-        with torch.autocast(scale.device.type, torch.bfloat16, enabled=self.bf16):
+        device = scale.device.type
+        with half_precision(device, self.bf16):
             loss, statistics = self.system(example, progress)
-        found = torch.autograd.grad(loss * scale, self.leaves, allow_unused=True)
+        with half_precision(device, self.bf16 and device == "cpu"):  # autocast: forward alone
+            found = torch.autograd.grad(loss * scale, self.leaves, allow_unused=True)
         return loss, statistics, found
 
 

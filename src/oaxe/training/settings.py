@@ -94,7 +94,7 @@ class TrainSettings:
         0.0, "decay of averages of the weights, validated in their place: 0.999; 0: off", below=1
     )
     precision: Literal["fp32", "bf16"] = option(
-        "fp32", "bf16: autocast, with copies of the weights"
+        "fp32", "bf16: numbers are multiplied in it, weights stay fp32"
     )
     cuda_graphs: bool = option(True, "on a GPU: record updates, and replay them")
     compile: bool = option(False, "torch.compile the model, without cuda_graphs")

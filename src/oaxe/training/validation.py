@@ -9,6 +9,7 @@ import torch
 
 from oaxe.decoding.likelihood import log_likelihoods
 from oaxe.decoding.translator import Translator
+from oaxe.support.devices import half_precision
 from oaxe.systems import Progress, System
 from oaxe.text.batches import collate, cut
 from oaxe.text.bleu import corpus_bleu
@@ -60,9 +61,7 @@ class Validation:
         for indices in batches[ranks.rank :: ranks.world_size]:
             batch = collate(self.corpus, indices).to(ranks.device)
             example = system.example(batch.source, batch.target)
-            with torch.autocast(
-                ranks.device.type, torch.bfloat16, enabled=settings.train.precision == "bf16"
-            ):
+            with half_precision(ranks.device.type, settings.train.precision == "bf16"):
                 found = system(example, at_end)[1]
             for row, name in enumerate(SHOWN):
                 if name in found:
