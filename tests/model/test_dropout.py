@@ -20,9 +20,9 @@ def test_share_and_scale(probability: float) -> None:
     torch.testing.assert_close(
         four.mean(0), torch.full_like(four[0], probability), atol=0.01, rtol=0
     )
-    together = four.T @ four / len(four) - probability**2
-    together.fill_diagonal_(0)
-    assert together.abs().max() < 0.01
+    both = four.T @ four / len(four)
+    both.fill_diagonal_(probability**2)
+    assert (both - probability**2).abs().max() < 0.01
 
 
 def test_gradient_is_what_was_kept() -> None:

@@ -380,7 +380,8 @@ def chunks(
 ) -> Iterator[tuple[slice, Tensor]]:
     """Slices of the tokens, each with its logits, ``(chunk, vocab)``, to be overwritten.
 
-    They are valid until the next. With those of so many tokens ``around`` it; before the first and after the last there are zeros.
+    They are valid until the next. With those of so many tokens ``around`` it; before the first and
+    after the last there are zeros.
     """
     n_tokens = len(hidden)
     row_bytes = max(1, len(embedding)) * dtype.itemsize

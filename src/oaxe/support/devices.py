@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -37,7 +38,7 @@ def half_precision(device: str, enabled: bool = True) -> Iterator[None]:
         with torch.autocast(device, torch.bfloat16, enabled=enabled):
             yield
         return
-    products = torch.backends.mkldnn.matmul
+    products: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before, products.fp32_precision = products.fp32_precision, "bf16"
     try:
         with sdpa_kernel(SDPBackend.MATH):
