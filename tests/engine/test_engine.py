@@ -129,6 +129,33 @@ def test_a_pass_is_never_larger_than_the_cache(
     assert max(sizes) <= 100
 
 
+def test_lengths_are_tried_in_passes_that_fit_into_the_cache(
+    subwords: Subwords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sentences are encoded together, whatever number of lengths each of them has."""
+    engine = exported(translator(subwords, "cmlm"), tmp_path / "new")
+    sentences, encoded, tried = SENTENCES * 3, list[int](), list[tuple[int, int]]()
+    expected = engine.translate_scored(sentences)
+    encode, of_lengths = Engine._encode, Engine._of_lengths
+
+    def counted_encode(self: Engine, source: Any) -> Any:
+        encoded.append(len(source))
+        return encode(self, source)
+
+    def counted_lengths(self: Engine, lengths: Any, memory: Any, *arguments: Any) -> Any:
+        tried.append((len(memory), len(lengths) * lengths.max()))
+        return of_lengths(self, lengths, memory, *arguments)
+
+    monkeypatch.setattr(Engine, "_encode", counted_encode)
+    monkeypatch.setattr(Engine, "_of_lengths", counted_lengths)
+    monkeypatch.setattr(Engine, "at_once", 150)
+    check_same(engine.translate_scored(sentences), expected)
+    assert len(tried) > len(encoded) > 1
+    together = [positions for sentences, positions in tried if sentences > 1]
+    assert together
+    assert max(together) <= 150
+
+
 def test_passes_side_by_side_are_those_of_one_thread(subwords: Subwords, tmp_path: Path) -> None:
     export(translator(subwords, "cmlm"), tmp_path / "new")
     one, three = (Translator.from_pretrained(tmp_path / "new", threads=n) for n in (1, 3))

@@ -43,6 +43,12 @@ def of(
     return Int8Output(pack(rounded), scale, rounded.sum(1, dtype=np.int32), threads, path)
 
 
+@pytest.fixture(autouse=True)
+def _share_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads share work however small."""
+    monkeypatch.setattr("oaxe.engine.output.ENOUGH", 1)
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ def test_text_as_libretranslate_answers_it(endpoint: Endpoint) -> None:
         "language": "en",
         "confidence": 0,
     }
+    status, answer = translate(endpoint, {"q": ["a", "b"], "source": "auto"})
+    assert answer["detectedLanguage"] == [{"language": "en", "confidence": 0}] * 2
 
 
 def test_forms(endpoint: Endpoint) -> None:

@@ -1,7 +1,7 @@
 """An exported model: the passes by ONNX Runtime, the rest in numpy; torch is never imported."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
@@ -101,8 +101,8 @@ class Engine:
     """
 
     translates, refills, training, device = True, False, False, "cpu"
-    # Source subwords of a pass, with padding. Of more, the results of a layer leave the cache, and
-    # sentences of other lengths are padded; see docs/export.md.
+    # Source subwords of a pass with padding, or vertices of a DAG. Of more, the results of a layer
+    # leave the cache, and sentences of other lengths are padded; see docs/export.md.
     at_once = 128
     no_ncm = "the engine for CPUs finds the best translation only"
 
@@ -118,7 +118,8 @@ class Engine:
         tokens = self.tables["tokens"]
         self.output: FloatOutput | Int8Output = FloatOutput(tokens)
         if "scale" in self.tables:
-            self.output = Int8Output(tokens, self.tables["scale"], self.tables["sums"])
+            more = self.tables["scale"], self.tables["sums"], self.threads
+            self.output = Int8Output(tokens, *more)
         self.vocab_size = self.output.vocab_size
         self._encoder, self._decoder = (session(folder / name) for name in (ENCODER, DECODER))
 
@@ -149,11 +150,11 @@ class Engine:
         Passes are computed side by side, with a thread each: threads that share a pass wait for
         each other after every operator.
         """
-        lengths = [len(tokens) for tokens in sources]
-        share = -(-sum(lengths) // self.threads)  # such that every thread has some
-        passes = list(batches(lengths, max(1, min(self.at_once // self.rows(decoding), share))))
+        factor = 1 if isinstance(decoding, LengthDecoding) else self.rows(decoding)
+        passes = shared([len(tokens) for tokens in sources], self.at_once // factor, self.threads)
         sides = [[sources[i] for i in indices] for indices in passes]
-        results = self._pool.map(partial(self._pass, decoding), sides)
+        work = partial(self._pass, decoding)
+        results = map(work, sides) if len(passes) == 1 else self._pool.map(work, sides)
         found = dict(zip(chain.from_iterable(passes), chain.from_iterable(results), strict=True))
         return [found[i] for i in range(len(sources))]
 
@@ -176,9 +177,8 @@ class Engine:
             stretched = (np.rint(row * factor).astype(row.dtype) for row in lengths)
             lengths = [row.clip(1, self.max_length) for row in stretched]
         found: list[list[Hypothesis]] = [[] for _ in sources]
-        # Those with equally many candidates form a batch.
-        for count in sorted({len(row) for row in lengths}):
-            some = [i for i, row in enumerate(lengths) if len(row) == count]
+        for some in self._of_equally_many(lengths):
+            count = len(lengths[some[0]])
             seen = source[some] != PAD
             longest = int(seen.sum(1).max())
             rows = self._of_lengths(
@@ -191,6 +191,14 @@ class Engine:
                 of_sentence = rows[number * count : (number + 1) * count]
                 found[i] = sorted(of_sentence, key=lambda h: h.score, reverse=True)
         return found
+
+    def _of_equally_many(self, lengths: Sequence[Ints]) -> Iterator[list[int]]:
+        """Sentences that have as many candidates, and together not too many positions."""
+        for count in sorted({len(row) for row in lengths}):
+            some = [i for i, row in enumerate(lengths) if len(row) == count]
+            longest = [count * int(lengths[i].max()) for i in some]
+            for part in batches(longest, self.at_once):
+                yield [some[k] for k in part]
 
     def _of_lengths(
         self, lengths: Ints, memory: Floats, seen: Bools, how: LengthDecoding
@@ -297,6 +305,21 @@ class Engine:
         if f"{side}_from_end" in self.tables:
             x += self.tables[f"{side}_from_end"][from_end(mask)]
         return x
+
+
+def shared(lengths: Sequence[int], at_once: int, threads: int) -> list[list[int]]:
+    """Indices of the sentences of each pass; where they are few, a multiple of the threads.
+
+    Example:
+        >>> shared([12, 11, 10, 9], 128, 2), shared([9, 9], 128, 1)
+        ([[0, 1], [2, 3]], [[0, 1]])
+    """
+    size = max(1, min(at_once, -(-sum(lengths) // threads)))
+    passes = list(batches(lengths, size))
+    while len(passes) % threads and len(passes) > threads and size < at_once:
+        size += 1  # padding took more than that
+        passes = list(batches(lengths, size))
+    return passes
 
 
 def check_config(config: Mapping[str, Any], folder: Path) -> None:

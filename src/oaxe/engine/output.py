@@ -29,6 +29,7 @@ LARGEST = 127  # of an embedding
 MIDDLE, REACH = 64, 63  # a state is MIDDLE + a whole number from -REACH to REACH
 WORDS, NUMBERS = 16, 4  # side by side in memory
 PANEL, ROWS = 64, 4  # words and positions that the C code takes at a time
+ENOUGH = 2**27  # products that are worth several threads: about half a millisecond of one
 AT_ONCE = 2**24  # logits in memory, where there is no C code
 NEVER = np.float32(-1e30)  # the logit of what may not be predicted
 
@@ -74,7 +75,7 @@ class Int8Output:
         self.packed, self.scale, self.sums = packed, scale, sums
         self.vocab_size = len(scale)
         self.path = path or paths()[0]
-        if _output is None:
+        if path is None and self.path == "numpy":
             _say_once()
         n_panels = len(packed) * WORDS // PANEL
         ends = np.linspace(0, n_panels, min(threads, n_panels) + 1).round().astype(int).tolist()
@@ -106,8 +107,8 @@ class Int8Output:
             _output.likeliest(self.path, *arrays, *sizes, *panels)
             return top[:n], word[:n], total[:n]
 
-        if len(self._shares) == 1 or n == 0:
-            shares = [best_of(self._shares[0])]
+        if len(self._shares) == 1 or n * self.packed.size < ENOUGH:
+            shares = [best_of((0, self._shares[-1][1]))]
         else:
             shares = list(self._pool.map(best_of, self._shares))
         tops, words, totals = (np.stack(parts) for parts in zip(*shares, strict=True))
@@ -135,12 +136,15 @@ class Int8Output:
 
 @cache
 def _say_once() -> None:
-    warnings.warn(
-        "oaxe is installed without its compiled part: numpy multiplies in int8, slower. Install a "
-        "wheel, or a C compiler and then oaxe again"
-        " (pip install --force-reinstall --no-deps --no-cache-dir)",
-        stacklevel=2,
-    )
+    slower = "numpy multiplies in int8, slower"
+    if _output is None:
+        message = (
+            f"oaxe is installed without its compiled part: {slower}. Install a wheel, or a C "
+            "compiler and then oaxe again (pip install --force-reinstall --no-deps --no-cache-dir)"
+        )
+    else:
+        message = f"oaxe multiplies with AVX2 or NEON, which this processor lacks: {slower}"
+    warnings.warn(message, stacklevel=2)
 
 
 def paths() -> list[str]:

@@ -11,8 +11,8 @@ from oaxe.text.languages import language_name
 from oaxe.text.manifest import read_manifest
 
 
-def write_card(out: Path, plan: Plan, *, tuned: bool) -> None:
-    """Write OUT/model/README.md from the report and the manifest; tuned: for bigrams as well."""
+def write_card(out: Path, model: Path, plan: Plan, *, tuned: bool) -> None:
+    """Write README.md of the model from the report and the manifest; tuned: for bigrams as well."""
     report = json.loads((out / "report.json").read_text(encoding="utf-8"))
     scores = {name: Scores(**found) for name, found in report["models"].items()}
     asked, own = plan.asked, scores[ONE_PASS]
@@ -58,7 +58,7 @@ Made by oaxe {report["environment"]["oaxe"]}:
 oaxe build {out} {asked.command}
 ```
 """
-    write_whole(out / "model" / "README.md", card)
+    write_whole(model / "README.md", card)
 
 
 def _updates(run: Path) -> int:

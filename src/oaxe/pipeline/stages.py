@@ -205,8 +205,13 @@ class Build:
         write_report(self.out, self.finished, self.plan, self.console)
 
     def save_model(self) -> None:
-        load_translator(str(self.finished), "cpu").save_pretrained(self.out / "model")
-        write_card(self.out, self.plan, tuned=self.finished.name == "bigrams")
+        """Under another name until the card is written, which also ``save_pretrained`` writes."""
+        model, part = self.out / "model", self.out / "model.part"
+        for unfinished in (model, part):
+            shutil.rmtree(unfinished, ignore_errors=True)
+        load_translator(str(self.finished), "cpu").save_pretrained(part)
+        write_card(self.out, part, self.plan, tuned=self.finished.name == "bigrams")
+        part.replace(model)
 
     def export(self) -> None:
         """An int8 model for a CPU, if that can be made here; a build is whole without it."""

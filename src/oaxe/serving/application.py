@@ -105,7 +105,8 @@ class Service:
         answer = documents.answer(found, model.target)
         self.metrics.translated(model.name, count, sum(map(len, wanted.texts)))
         if wanted.source == "auto":  # nothing is detected: the model says what it reads
-            answer["detectedLanguage"] = {"language": model.source, "confidence": 0}
+            detected = {"language": model.source, "confidence": 0}
+            answer["detectedLanguage"] = documents.as_asked([detected] * len(wanted.texts))
         answer["model"] = model.name
         answer["milliseconds"] = round(1e3 * (time.perf_counter() - start), 1)
         return JSONResponse(answer)

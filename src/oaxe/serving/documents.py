@@ -58,16 +58,16 @@ class Documents:
         every = iter(found)
         grouped = [(d, list(islice(every, len(d.sentences)))) for d in self._documents]
         best = [d.filled([h[0].text for h in its], language) for d, its in grouped]
-        answer: dict[str, Any] = {"translatedText": self._as_asked(best)}
+        answer: dict[str, Any] = {"translatedText": self.as_asked(best)}
         if count := self._wanted.alternatives:
             others = [d.alternatives(its, count, language) for d, its in grouped]
-            answer["alternatives"] = self._as_asked(others)
+            answer["alternatives"] = self.as_asked(others)
         if self._wanted.details:
             details = [list(map(describe, d.sentences, its)) for d, its in grouped]
-            answer["details"] = self._as_asked(details)
+            answer["details"] = self.as_asked(details)
         return answer
 
-    def _as_asked(self, values: list[Any]) -> Any:
+    def as_asked(self, values: list[Any]) -> Any:
         """One value for one text, a list for a list."""
         return values[0] if isinstance(self._wanted.q, str) else values
 

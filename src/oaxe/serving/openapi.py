@@ -108,7 +108,7 @@ def _answers() -> dict[str, Any]:
         "translatedText": {**several, "description": "One for one text, a list for a list."},
         "alternatives": {"type": "array", "description": "If asked for; a list for each text."},
         "details": {"type": "array", "description": "If asked for: the sentences of each text."},
-        "detectedLanguage": {"type": "object", "description": "For the source auto."},
+        "detectedLanguage": {"description": "For the source auto; a list for a list."},
         "model": {**TEXT, "description": "Its name."},
         "milliseconds": {"type": "number", "description": "In the server, with waiting."},
     }
