@@ -23,8 +23,8 @@ from oaxe.decoding.exported import export
 from oaxe.systems import built_in
 from oaxe.text.subwords import train_subwords
 from oaxe.training.settings import load_settings
+from tests.decoding.hub import local_hub
 from tests.decoding.samples import SENTENCES, translator
-from tests.decoding.test_hub import Hub
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/sets.md"
@@ -103,8 +103,6 @@ def test_python_of_the_readme_and_the_guides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With random logits, a small translator in the folders that are named, and a hub beside."""
-    (tmp_path / "hub").mkdir()
-    Hub(tmp_path / "hub", monkeypatch)
     monkeypatch.chdir(tmp_path)
     subwords = train_subwords([s for s in SENTENCES if s.strip()], tmp_path / "s.model", 60)
     small = translator(subwords)
@@ -122,9 +120,10 @@ def test_python_of_the_readme_and_the_guides(
     for path, of_page in found.items():
         logits, target = torch.randn(2, 5, 9), torch.randint(9, (2, 5))
         given: dict[str, Any] = {"F": F, "oaxe": oaxe, "logits": logits, "target": target}
-        for code in of_page:  # as a reader would paste them, one after the other
-            exec(code, given)
-            assert given.get("loss", torch.ones(())).isfinite()
+        with local_hub(tmp_path / "hub", monkeypatch):
+            for code in of_page:  # as a reader would paste them, one after the other
+                exec(code, given)
+                assert given.get("loss", torch.ones(())).isfinite()
         if path.parts[-2:] == ("start", "losses.md"):
             assert given["after_xe"] < 0.1
             assert given["after_oaxe"] > 0.8

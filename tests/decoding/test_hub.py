@@ -1,13 +1,9 @@
 """The card of a model as the hub reads it, and the way there and back."""
 
-import inspect
 import json
-import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import huggingface_hub
 import pytest
 from huggingface_hub import HfApi, ModelCard
 
@@ -16,6 +12,7 @@ from oaxe.decoding.saved import FILES
 from oaxe.decoding.translator import Translator
 from oaxe.support.errors import UserError
 from oaxe.text.subwords import Subwords
+from tests.decoding.hub import local_hub
 from tests.decoding.samples import KINDS, SENTENCES, translator
 from tests.models import micro
 
@@ -92,104 +89,60 @@ def test_a_card_of_your_own_stays(subwords: Subwords, tmp_path: Path) -> None:
     assert card_of(tmp_path).content == own
 
 
-class Hub:
-    """Commits in folders. Calls must have arguments that the installed huggingface_hub takes."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self.private, self.branches = folder, False, {"main": ""}
-        real = huggingface_hub.snapshot_download
-
-        def snapshot_download(*given: Any, **options: Any) -> str:
-            return self.snapshot_download(
-                **inspect.signature(real).bind(*given, **options).arguments
-            )
-
-        monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-        for name in ("create_repo", "create_branch", "file_exists", "upload_folder"):
-            self.stand_in(name, monkeypatch)
-
-    def stand_in(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        signature = inspect.signature(getattr(HfApi, name))
-
-        def call(*given: Any, **options: Any) -> Any:
-            arguments = signature.bind(*given, **options).arguments
-            arguments.pop("self")
-            if "/" not in arguments["repo_id"]:
-                raise OSError("401: who are you?")
-            return getattr(self, name)(**arguments)
-
-        monkeypatch.setattr(HfApi, name, call)
-
-    def create_repo(self, repo_id: str, private: bool | None, exist_ok: bool) -> None:
-        assert exist_ok
-        self.private = bool(private)
-
-    def create_branch(self, repo_id: str, branch: str, exist_ok: bool) -> None:
-        assert exist_ok
-        self.branches.setdefault(branch, self.branches["main"])
-
-    def commit(self, revision: str | None) -> Path:
-        revision = revision or "main"
-        return self.folder / (self.branches.get(revision) or revision)
-
-    def file_exists(self, repo_id: str, filename: str, revision: str | None) -> bool:
-        return (self.commit(revision) / filename).is_file()
-
-    def upload_folder(
-        self, repo_id: str, folder_path: Path, revision: str | None, allow_patterns: list[str],
-        commit_message: str,
-    ) -> SimpleNamespace:  # fmt: skip
-        number = f"commit{len(list(self.folder.iterdir()))}"
-        if (before := self.commit(revision)).is_dir():
-            shutil.copytree(before, self.folder / number)
-        (self.folder / number).mkdir(exist_ok=True)
-        for name in allow_patterns:
-            shutil.copy(folder_path / name, self.folder / number)
-        self.branches[revision or "main"] = number
-        return SimpleNamespace(oid=number)
-
-    def snapshot_download(
-        self, repo_id: str, revision: str | None, allow_patterns: list[str]
-    ) -> str:
-        if not self.commit(revision).is_dir():
-            raise OSError(f"404: no revision {revision}")
-        return str(self.commit(revision))
-
-
+@pytest.mark.parametrize("without_xet", ["0", "1"])  # the client has a way of its own for each
 def test_to_the_hub_and_back(
-    subwords: Subwords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    without_xet: str, subwords: Subwords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "hub").mkdir()
-    hub = Hub(tmp_path / "hub", monkeypatch)
     ours = translator(subwords)
-    first = ours.push_to_hub("someone/model", private=True)
-    assert hub.private
-    assert {path.name for path in hub.commit(None).iterdir()} == {*FILES, CARD}
-    assert 'from_pretrained("someone/model")' in card_of(hub.commit(None)).text
-    (hub.commit(None) / CARD).write_text("My own words.")
-    ours.change_decoding(length_candidates=2)
-    second = ours.push_to_hub("someone/model")
-    assert (hub.commit(None) / CARD).read_text() == "My own words."
-    ours.change_decoding(length_candidates=3)
-    ours.push_to_hub("someone/model", revision="trial")
+    with local_hub(tmp_path, monkeypatch, HF_HUB_DISABLE_XET=without_xet) as hub:
+        first = ours.push_to_hub("someone/model", private=True)
+        model = hub.models["someone/model"]
+        assert model.private
+        assert {*model.files()} == {*FILES, CARD, ".gitattributes"}
+        assert 'from_pretrained("someone/model")' in model.files()[CARD].decode()
+        HfApi().upload_file(
+            repo_id="someone/model", path_in_repo=CARD, path_or_fileobj=b"My own words."
+        )
+        ours.change_decoding(length_candidates=2)
+        second = ours.push_to_hub("someone/model")
+        assert model.files()[CARD] == b"My own words."
+        ours.change_decoding(length_candidates=3)
+        ours.push_to_hub("someone/model", revision="a/trial")
+        ours.push_to_hub("someone/model", revision="a/trial")  # nothing has changed
+        assert len(model.commits) == 5
+        assert {*model.branches} == {"main", "a/trial"}
+        hub.requests.clear()
 
-    def candidates(revision: str | None) -> object:
-        loaded = Translator.from_pretrained("someone/model", revision=revision)
-        assert loaded.translate(SENTENCES, length_candidates=3) == ours.translate(SENTENCES)
-        return loaded.decoding["length_candidates"]
+        def candidates(revision: str | None) -> object:
+            loaded = Translator.from_pretrained("someone/model", revision=revision)
+            assert loaded.translate(SENTENCES, length_candidates=3) == ours.translate(SENTENCES)
+            return loaded.decoding["length_candidates"]
 
-    assert [candidates(r) for r in (first, second, None, "main", "trial")] == [5, 2, 2, 2, 3]
-    stored = json.loads((hub.commit("trial") / "config.json").read_text())
-    assert stored["decoding"]["length_candidates"] == 3
-    with pytest.raises(UserError, match=r"did not give a model .*404: no revision none"):
-        Translator.from_pretrained("someone/model", revision="none")
+        assert [candidates(r) for r in (first, second, None, "main", "a/trial")] == [5, 2, 2, 2, 3]
+        assert {r.split("/")[-1] for r in hub.requests if "/resolve/" in r} == {*FILES}
+        stored = json.loads(model.files("a/trial")["config.json"])
+        assert stored["decoding"]["length_candidates"] == 3
+        with pytest.raises(UserError, match=r"did not give a model .*404.*Revision Not Found"):
+            Translator.from_pretrained("someone/model", revision="none")
+        with monkeypatch.context() as nobody:
+            nobody.delenv("HF_TOKEN")
+            with pytest.raises(UserError, match=r"did not give a model .*401"):
+                Translator.from_pretrained("someone/other", revision="main")
 
 
 def test_mistakes_are_explained(
     subwords: Subwords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Hub(tmp_path, monkeypatch)
-    with pytest.raises(UserError, match=r"did not take model: 401.*hf auth login"):
-        translator(subwords).push_to_hub("model")
+    ours = translator(subwords)
+    with local_hub(tmp_path, monkeypatch) as hub:
+        with pytest.raises(UserError, match=r"did not take model: 404.*give a name such as owner/"):
+            ours.push_to_hub("model")
+        with monkeypatch.context() as nobody:
+            nobody.delenv("HF_TOKEN")
+            with pytest.raises(UserError, match=r"did not take model: .*401.*hf auth login"):
+                ours.push_to_hub("model")
+        hub.silent = True
+        with pytest.raises(UserError, match=r"did not take someone/model: .*disconnected"):
+            ours.push_to_hub("someone/model")
     with pytest.raises(UserError, match="is a folder here, which has no revisions"):
         Translator.from_pretrained(tmp_path, revision="main")

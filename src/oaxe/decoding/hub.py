@@ -146,9 +146,12 @@ def push(folder: Path, name: str, private: bool | None, revision: str | None, me
             commit_message=message,
             allow_patterns=[*FILES, *([] if has_card else [CARD])],
         )
-    except (OSError, ValueError) as error:
+    except Exception as error:
+        # Errors of the HTTP client are passed on, and it is another in each huggingface_hub.
+        if not isinstance(error, (OSError, ValueError)) and "httpx" not in type(error).__module__:
+            raise
         raise UserError(
-            f"the Hugging Face hub did not take {name}: {error}; give a name such as owner/model, "
-            "and log in with `hf auth login`"
+            f"the Hugging Face hub did not take {name}: {' '.join(str(error).split())}; "
+            "give a name such as owner/model, and log in with `hf auth login`"
         ) from None
     return str(commit.oid)
