@@ -90,8 +90,10 @@ def sign(folder: Path) -> None:
         ({"architecture": {"heads": "4"}}, "architecture.heads must be a number"),
         ({"architecture": {"heads": 0}}, '"architecture" in .* is none'),
         ({"architecture": [1]}, r'"architecture" must be an object .* got \[1\]'),
+        ({"architecture": {"max_length": "many"}}, "architecture.max_length must .* got 'many'"),
         ({"decoding": {"refine_steps": 10**9}}, "refine_steps must be at most 1,000"),
         ({"decoding": [], "options": 3}, r'(?s)"decoding" must be.*"options" must be'),
+        ({"system": ["cmlm"]}, r'"system" must be a name, got \[.cmlm.\]'),
         ({"languages": "en"}, r'"languages" must be two names, source and target, got .en'),
         ({"sha256": {}}, f'"sha256" in .* lacks {WEIGHTS}, {SUBWORDS}'),
         ({"sha256": 3}, '"sha256" in .* lacks every file'),
@@ -121,17 +123,13 @@ def test_checksums_name_files_of_the_folder_alone(
         Translator.from_pretrained(tmp_path)
 
 
-def test_folders_with_crc32_alone_are_verified_by_it(subwords: Subwords, tmp_path: Path) -> None:
+def test_folders_without_sha256_are_refused(subwords: Subwords, tmp_path: Path) -> None:
     translator(subwords).save_pretrained(tmp_path)
     config = json.loads((tmp_path / CONFIG).read_text())
-    del config["sha256"]
+    assert "crc32" not in config
+    config["crc32"] = config.pop("sha256")
     (tmp_path / CONFIG).write_text(json.dumps(config))
-    Translator.from_pretrained(tmp_path)
-    change_config(tmp_path, crc32={**config["crc32"], WEIGHTS: 1})
-    with pytest.raises(UserError, match=f"{WEIGHTS} is damaged: its crc32 is \\d+, "):
-        Translator.from_pretrained(tmp_path)
-    change_config(tmp_path, crc32={})
-    with pytest.raises(UserError, match=r'"crc32" in .* lacks'):
+    with pytest.raises(UserError, match="lacks sha256; take the file that was written"):
         Translator.from_pretrained(tmp_path)
 
 
@@ -184,14 +182,20 @@ def test_damaged_files_are_named(subwords: Subwords, tmp_path: Path) -> None:
     (folder / CONFIG).write_text("[]")
     assert "not written by oaxe but by another toolkit" in message(folder)
     (folder / CONFIG).write_text('{"format": 2, "system": "cmlm", "architecture": {}}')
-    assert "lacks crc32, decoding, languages, options;" in message(folder)
-    (folder / CONFIG).write_text("{")
-    assert "is not JSON" in message(folder)
+    assert "lacks decoding, languages, options, sha256;" in message(folder)
+    for text in ("{", "[" * 100_000):
+        (folder / CONFIG).write_text(text)
+        assert "is not JSON" in message(folder)
     (folder / CONFIG).unlink()
     assert f"has no {CONFIG}" in message(folder)
     folder = saved("architecture")
     change_config(folder, architecture={"dim": 12, "breadth": 3})
     assert re.search('"architecture" in .*config.json is none: ', message(folder))
+    change_config(folder, system="ctc")
+    assert '"architecture" in ' in message(folder)
+    assert "lacks vocab_size, ffn, heads, encoder_layers, decoder_layers, max_length;" in (
+        message(folder)
+    )
     folder = saved("options")
     change_config(folder, options={"los": "xe", "length_weight": "much"})
     found = message(folder)

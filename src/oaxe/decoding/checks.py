@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oaxe.support.checksums import checksum, sha256
+from oaxe.support.checksums import sha256
 from oaxe.support.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ LARGEST = {
     "heads": 4_096,
     "encoder_layers": 512,
     "decoder_layers": 512,
+    "max_length": 1_000_000,
 }
-LARGEST_OTHER = 1_000_000  # as many positions, for example
+LARGEST_OTHER = 1_000_000  # dropout, for example
 
 
 def check_config(config: Mapping[str, Any], path: Path) -> None:
@@ -32,6 +33,8 @@ def check_config(config: Mapping[str, Any], path: Path) -> None:
         for name in ("architecture", "decoding", "options")
         if not isinstance(config[name], dict)
     ]
+    if not isinstance(config["system"], str):
+        wrong.append(f'"system" must be a name, got {_short(config["system"])}')
     languages = config["languages"]
     if not isinstance(languages, list) or [type(name) for name in languages] != [str, str]:
         wrong.append(f'"languages" must be two names, source and target, got {_short(languages)}')
@@ -40,6 +43,11 @@ def check_config(config: Mapping[str, Any], path: Path) -> None:
     if wrong:
         raise UserError(
             f"{path} describes no model; copy it again. What is wrong:\n  " + "\n  ".join(wrong)
+        )
+    if missing := [name for name in LARGEST if name not in config["architecture"]]:
+        raise UserError(
+            f'"architecture" in {path} is none: it lacks {", ".join(missing)}; '
+            "copy the file that was written"
         )
 
 
@@ -58,23 +66,22 @@ def _impossible(architecture: Mapping[str, Any]) -> list[str]:
 def verify_files(
     folder: Path, config: Mapping[str, Any], needed: Iterable[str], path: Path
 ) -> None:
-    """Compare files with the SHA-256 in the config, or the CRC32 of earlier versions."""
-    kind = "sha256" if "sha256" in config else "crc32"
-    sums = config[kind]
+    """Compare files with the SHA-256 in the config."""
+    sums = config["sha256"]
     if not isinstance(sums, dict) or (missing := sorted({*needed} - sums.keys())):
         names = ", ".join(missing) if isinstance(sums, dict) else "every file"
-        raise UserError(f'"{kind}" in {path} lacks {names}; copy the file that was written')
+        raise UserError(f'"sha256" in {path} lacks {names}; copy the file that was written')
     for name, expected in sums.items():
         if name in ("", ".", "..") or set(name) & {"/", "\\", "\0"}:
             raise UserError(
-                f'"{kind}" in {path} names {_short(name)}, which is no file of its folder; '
+                f'"sha256" in {path} names {_short(name)}, which is no file of its folder; '
                 "do not use this model"
             )
         if not (folder / name).is_file():
             raise UserError(f"{folder} has no {name}: copy the whole folder again")
-        if (found := _sum(kind, folder / name)) != expected:
+        if (found := sha256(folder / name)) != expected:
             raise UserError(
-                f"{folder / name} is damaged: its {kind} is {found}, "
+                f"{folder / name} is damaged: its sha256 is {found}, "
                 f"{path.name} says {_short(expected)}. Copy the file again"
             )
 
@@ -87,10 +94,6 @@ def check_finite(weights: "Mapping[str, Tensor]", path: Path) -> None:
             f"{path} holds weights that are not finite, in {names}: its training failed; "
             "take an earlier checkpoint"
         )
-
-
-def _sum(kind: str, path: Path) -> str | int:
-    return sha256(path) if kind == "sha256" else int(checksum(path).crc32, 16)
 
 
 def _short(value: object) -> str:

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from oaxe.decoding.checks import check_config, check_finite, verify_files
-from oaxe.support.checksums import checksum, sha256
+from oaxe.support import strict_json
+from oaxe.support.checksums import sha256
 from oaxe.support.config import build
 from oaxe.support.errors import UserError
 from oaxe.support.extras import require_extra
@@ -37,7 +38,7 @@ FORMAT = 2
 WEIGHTS, SUBWORDS, CONFIG = FILES = ("model.safetensors", "subwords.model", "config.json")
 RUN = "config.yaml"
 EXPORTED = ("encoder.onnx", "decoder.onnx", "tables.safetensors")
-KEYS = ("architecture", "crc32", "decoding", "languages", "options", "system")
+KEYS = ("architecture", "decoding", "languages", "options", "sha256", "system")
 
 
 def save_folder(
@@ -60,7 +61,6 @@ def save_folder(
         "format": FORMAT,
         **system.description(),
         **description,
-        "crc32": {name: _crc32(new[name]) for name in (WEIGHTS, SUBWORDS)},  # for older versions
         "sha256": {name: sha256(new[name]) for name in (WEIGHTS, SUBWORDS)},
     }
     new[CONFIG].write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -133,8 +133,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
             "Give a run that oaxe train made, or a folder that save_pretrained wrote"
         )
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        config = strict_json.read(path)
+    except ValueError as error:
         raise UserError(f"{path} is not JSON: {error}; save or fetch the model again") from None
     if not isinstance(config, dict) or "format" not in config:
         raise UserError(
@@ -216,7 +216,3 @@ def download(name: str, revision: str | None = None) -> Path:
             f"{name} is no folder here, and the Hugging Face hub did not give a model of that "
             f"name: {' '.join(str(error).split())} To use a run or folder of yours, check the path"
         ) from None
-
-
-def _crc32(path: Path) -> int:
-    return int(checksum(path).crc32, 16)

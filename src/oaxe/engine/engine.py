@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
-from oaxe.engine.output import NUMBERS, PANEL, WORDS, FloatOutput, Int8Output
+from oaxe.engine.checks import DECODINGS as DECODINGS
+from oaxe.engine.checks import check_config, check_threads, load_tables
+from oaxe.engine.output import FloatOutput, Int8Output
 from oaxe.engine.search import (
     MOST_RATIO,
     Bools,
@@ -31,31 +30,12 @@ from oaxe.engine.search import (
 )
 from oaxe.search.batches import batches
 from oaxe.search.hypothesis import Hypothesis, special
-from oaxe.search.options import CTCDecoding, DAGDecoding, LengthDecoding, MaskPredictDecoding
+from oaxe.search.options import DAGDecoding, LengthDecoding
 from oaxe.support.errors import UserError
 from oaxe.text.symbols import BLANK, LENGTH, MASK, PAD
 
 LEAST = np.float32(1e-30)  # a probability that has a logarithm
 ENCODER, DECODER, TABLES = FILES = ("encoder.onnx", "decoder.onnx", "tables.safetensors")
-
-
-DECODINGS: dict[str, type[Any]] = {  # the systems that can be exported
-    "cmlm": MaskPredictDecoding,
-    "glat": LengthDecoding,
-    "hint": LengthDecoding,
-    "ctc": CTCDecoding,
-    "ctc_glat": CTCDecoding,
-    "ddrs": CTCDecoding,
-    "imputer": CTCDecoding,
-    "dag": DAGDecoding,
-}
-FACTORS = {  # options that say how many positions there are for each source subword
-    name: "vertices" if kind is DAGDecoding else "upsample"
-    for name, kind in DECODINGS.items()
-    if kind in (CTCDecoding, DAGDecoding)
-}
-MOST_FACTOR = 100  # as in the systems
-SIDES = ("source", "target")
 # Values of options that need torch, and what there is instead.
 MISSING: dict[str, tuple[set[object], str]] = {
     "method": ({"beam", "samples"}, "another method"),
@@ -83,7 +63,7 @@ def replaced(decoding: Any) -> dict[str, Any]:
     """What an exported model does instead of options that only the torch model has: its defaults.
 
     Example:
-        >>> replaced(CTCDecoding(method="beam", lm="ngrams", bonus=1.0))
+        >>> replaced(DECODINGS["ctc"](method="beam", lm="ngrams", bonus=1.0))
         {'method': 'greedy', 'lm': None}
     """
     wrong = [n for n, (values, _) in MISSING.items() if getattr(decoding, n, None) in values]
@@ -108,13 +88,14 @@ class Engine:
 
     def __init__(self, folder: Path, config: Mapping[str, Any], threads: int | None = None) -> None:
         check_config(config, folder)
-        self.name, self.options = str(config["system"]), config["options"]
-        self.max_length = int(config["architecture"]["max_length"])
-        self.precision = str(config["precision"])
-        self.crc32 = "-".join(f"{config['crc32'][name]:08x}" for name in FILES)
+        check_threads(threads)
+        self.name, self.options = config["system"], config["options"]
+        self.max_length = config["architecture"]["max_length"]
+        self.precision = config["precision"]
+        self.sha256 = [config["sha256"][name] for name in FILES]
         self.threads = threads or available_threads()
         self._pool = ThreadPoolExecutor(self.threads, "passes")
-        self.tables = load_tables(folder / TABLES, config["architecture"])
+        self.tables = load_tables(folder / TABLES, config)
         tokens = self.tables["tokens"]
         self.output: FloatOutput | Int8Output = FloatOutput(tokens)
         if "scale" in self.tables:
@@ -320,53 +301,6 @@ def shared(lengths: Sequence[int], at_once: int, threads: int) -> list[list[int]
         size += 1  # padding took more than that
         passes = list(batches(lengths, size))
     return passes
-
-
-def check_config(config: Mapping[str, Any], folder: Path) -> None:
-    """What :mod:`oaxe.decoding.checks` does not know: the system, and its number of positions."""
-    name, options = config["system"], config["options"]
-    if name not in DECODINGS:
-        raise UserError(
-            f"{folder} holds a model of the system {name!r}; this version of oaxe translates with "
-            f"exported models of {', '.join(DECODINGS)}"
-        )
-    if factor := FACTORS.get(name):
-        value = options.get(factor)
-        if type(value) is not int or not 1 <= value <= MOST_FACTOR:
-            raise UserError(
-                f"{factor} of {name} in {folder} must be a number from 1 to {MOST_FACTOR}, got "
-                f"{value!r}; copy the folder again"
-            )
-
-
-def load_tables(path: Path, architecture: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Checked, since C code relies on their shapes."""
-    try:
-        tables: dict[str, NDArray[Any]] = load_file(path)
-    except SafetensorError as error:
-        raise UserError(f"{path} is no safetensors file: {error}") from None
-    vocab, dim = architecture["vocab_size"], architecture["dim"]
-    expected: dict[str, tuple[tuple[int, ...], type]] = {"tokens": ((vocab, dim), np.float32)}
-    if "scale" in tables:
-        blocks = -(-vocab // PANEL) * PANEL // WORDS
-        expected = {
-            "tokens": ((blocks, dim // NUMBERS, WORDS, NUMBERS), np.int8),
-            "scale": ((vocab,), np.float32),
-            "sums": ((vocab,), np.int32),
-        }
-    wrong = [
-        name
-        for name, (shape, kind) in expected.items()
-        if name not in tables or tables[name].shape != shape or tables[name].dtype != kind
-    ]
-    wrong += [f"{side}_positions" for side in SIDES if f"{side}_positions" not in tables]
-    wrong += [name for name, table in tables.items() if not np.isfinite(table).all()]
-    if wrong:
-        raise UserError(
-            f"{path} does not fit its config.json, or is not finite: {', '.join(wrong)}; export "
-            "the model again"
-        )
-    return tables
 
 
 def session(path: Path) -> onnxruntime.InferenceSession:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from oaxe.engine import output
-from oaxe.engine.engine import DECODER, DECODINGS, ENCODER, TABLES, check
+from oaxe.engine.checks import DECODINGS
+from oaxe.engine.engine import DECODER, ENCODER, TABLES, check
 from oaxe.engine.graph import Weights, decoder_graph, encoder_graph, link_table, quantised
-from oaxe.support.checksums import checksum_of
 from oaxe.support.config import build, to_mapping
 from oaxe.support.errors import UserError
 from oaxe.support.files import make_folder, write_synced
@@ -67,7 +67,6 @@ def export(
         **config,
         "decoding": to_mapping(decoding),
         "precision": "int8" if int8 else "float32",
-        "crc32": {name: int(checksum_of([data]).crc32, 16) for name, data in files.items()},
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
     make_folder(folder)

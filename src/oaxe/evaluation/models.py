@@ -91,9 +91,14 @@ def description(translator: Translator | None) -> dict[str, Any] | None:
 
 
 def weights_checksum(translator: Translator) -> str:
-    """CRC32 of the subwords and all weights, wherever they were loaded from."""
+    """CRC32 of the subwords and all weights, wherever they were loaded from.
+
+    Of an exported model, of the SHA-256 of its files.
+    """
+    system = translator.system
     if translator.is_exported:
-        return str(translator.system.crc32)
-    tensors = translator.system.state_dict().values()
-    weights = (tensor.cpu().contiguous().numpy().tobytes() for tensor in tensors)
+        weights = (text.encode() for text in system.sha256)
+    else:
+        tensors = system.state_dict().values()
+        weights = (tensor.cpu().contiguous().numpy().tobytes() for tensor in tensors)
     return checksum_of(chain([translator.subwords.model], weights)).crc32

@@ -81,11 +81,13 @@ class CTCDecoding:
         "greedy", "the likeliest label of each position, or text (beam), or that of samples"
     )
     bonus: float = option(0.0, "log-probability added to words, over blanks: longer translations")
-    beam: int = option(20, "prefixes that method beam follows", at_least=1)
-    top_words: int = option(10, "words of a position that method beam looks at", at_least=1)
+    beam: int = option(20, "prefixes that method beam follows", at_least=1, at_most=1_000)
+    top_words: int = option(
+        10, "words of a position that method beam looks at", at_least=1, at_most=1_000
+    )
     lm: str | None = lm()
     lm_weight: float = lm_weight()
-    samples: int = option(32, "translations that method samples draws", at_least=1)
+    samples: int = option(32, "translations that method samples draws", at_least=1, at_most=1_000)
     temperature: float = option(0.7, "how random they are", at_least=0.01, at_most=2)
 
     def __str__(self) -> str:
@@ -105,11 +107,13 @@ class DAGDecoding:
         "viterbi", "the best path, or text (beam), or that of samples; or step by step"
     )
     length_penalty: float = length_penalty()
-    beam: int = option(20, "prefixes that method beam follows", at_least=1)
-    top_words: int = option(5, "words of a vertex that method beam looks at", at_least=1)
+    beam: int = option(20, "prefixes that method beam follows", at_least=1, at_most=1_000)
+    top_words: int = option(
+        5, "words of a vertex that method beam looks at", at_least=1, at_most=1_000
+    )
     lm: str | None = lm()
     lm_weight: float = lm_weight()
-    samples: int = option(32, "translations that method samples draws", at_least=1)
+    samples: int = option(32, "translations that method samples draws", at_least=1, at_most=1_000)
     temperature: float = option(0.7, "how random they are", at_least=0.01, at_most=2)
 
     def __str__(self) -> str:
