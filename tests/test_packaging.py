@@ -1,6 +1,7 @@
 """What is installed: the extras, what is said without them, and the files of a wheel."""
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -84,6 +85,12 @@ def test_citation_and_templates_can_be_read() -> None:
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", name) for name in used)  # a tag can move
     versions = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
     assert PROJECT["project"]["requires-python"] == f">={versions[0]}"
+    named = [f"Programming Language :: Python :: {version}" for version in versions]
+    assert [c for c in PROJECT["project"]["classifiers"] if c[-2:].isdigit()] == named
+    commands = " ".join(str(step.get("run")) for job in jobs for step in job["steps"])
+    files = set(re.findall(r"tests/[\w/]+\.py", commands))
+    assert len(files) >= 9
+    assert all((ROOT / file).is_file() for file in files)
 
 
 UNIX = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
@@ -176,6 +183,17 @@ def test_everything_works_without_unix_and_without_the_compiled_parts() -> None:
     assert output.startswith("oaxe is installed without its compiled part: numpy multiplies")
     assert all("--force-reinstall" in line for line in (solver, output))
     assert configuration.startswith("multi30k/at ")
+
+
+def test_what_is_installed_works(tmp_path: Path) -> None:
+    """What is done with every wheel."""
+    command = [sys.executable, "-P", ROOT / "tests/installed.py"]
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert " modules, " in done.stdout
 
 
 def run_without(modules: tuple[str, ...], code: str) -> subprocess.CompletedProcess[str]:
