@@ -26,6 +26,9 @@ EN = "a dog is on the street\nthe man and the woman are with a child\nhe was in 
 DE = "ein Hund ist auf der Straße\nder Mann und die Frau sind mit dem Kind\ner war in dem Haus\n"
 
 
+DEEP = "[" * 100_000  # more than a reader of JSON goes into
+
+
 @pytest.fixture(scope="module")
 def folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a user's folder may hold: text, prepared data, a run, things from elsewhere."""
@@ -38,7 +41,8 @@ def folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "typo.yaml": "run: x\ndata: {folder: data, update_token: 5}\n", "refs.jsonl": "{}\n",
         "other/config.json": '{"model_type": "marian"}', "torn/config.json": '{"format": 2,',
         "notdata/manifest.json": '{"name": "a web page"}', "unfinished/config.yaml": "run: x\n",
-        "lm/config.json": '{"format": 1, "order": 4}',
+        "lm/config.json": '{"format": 1, "order": 4}', "deep.jsonl": DEEP + "\n",
+        "deep/config.json": DEEP, "deep/manifest.json": DEEP,
     }  # fmt: skip
     for name, text in texts.items():
         (here / name).parent.mkdir(exist_ok=True)
@@ -60,6 +64,8 @@ PREPARE = "prepare out --from en --to de --train"
 BAD_COMMANDS = [  # the command, and what its message names: the problem, and the next step
     ("trian", "no such command: trian; did you mean train", "There are build"),
     ("config nonsense", "No such command 'nonsense'", "config --help"),
+    ("config show latin1.de", "latin1.de is not valid YAML: 'utf-8'", "save it as UTF-8"),
+    ("config check latin1.de", "latin1.de is not valid YAML: 'utf-8'", "save it as UTF-8"),
     ("train multi30k/oax", "no configuration of that name", "did you mean multi30k/oaxe"),
     ("train nowhere.yaml", "no file nowhere.yaml", "oaxe config list"),
     ("train run", "run is a folder", "give its configuration, run/config.yaml"),
@@ -73,6 +79,8 @@ BAD_COMMANDS = [  # the command, and what its message names: the problem, and th
     ("train multi30k/oaxe --set model.system=glatt", "glatt", "did you mean glat"),
     ("train multi30k/oaxe --set data.folder=nowhere", "nowhere is no folder", "oaxe prepare"),
     ("train multi30k/oaxe --set data.folder=notdata", "notdata", "oaxe prepare"),
+    ("train multi30k/oaxe --set data.folder=deep", "deep/manifest.json is damaged: maximum",
+     "oaxe prepare"),
     ("train multi30k/xe --set data.folder=data --set train.init_from=gone", "gone is no folder",
      "train.init_from=null"),
     (f"{PREPARE} train.a", "requires 2 arguments", "the source, then the target"),
@@ -93,6 +101,8 @@ BAD_COMMANDS = [  # the command, and what its message names: the problem, and th
      "--overwrite"),
     ("prepare notdata --from en --to de --train en.txt de.txt", "not from 'oaxe prepare'",
      "choose another folder"),
+    ("prepare deep --from en --to de --train en.txt de.txt", "deep/manifest.json is damaged",
+     "--overwrite"),
     ("prepare en.txt/out --from en --to de --train en.txt de.txt", "Not a directory",
      "give another one"),
     ("export", "Missing argument", "export --help"),
@@ -102,6 +112,7 @@ BAD_COMMANDS = [  # the command, and what its message names: the problem, and th
     ("translate --model data en.txt", "holds no translator", "oaxe train"),
     ("translate --model other en.txt", "another toolkit", "oaxe train made"),
     ("translate --model torn en.txt", "is not JSON", "fetch the model again"),
+    ("translate --model deep en.txt", "deep/config.json is not JSON", "fetch the model again"),
     ("translate --model damaged en.txt", "damaged/model.safetensors", "again"),
     ("translate --model unfinished en.txt", "is not finished", "run the command that began it"),
     ("translate --model lm en.txt", "lm holds n-grams, no translator", "--set lm=lm"),
@@ -122,6 +133,7 @@ BAD_COMMANDS = [  # the command, and what its message names: the problem, and th
     ("evaluate --hyp short.de --ref de.txt", "short.de has 2 lines, de.txt has 3", "line n"),
     ("evaluate --hyp de.txt --ref de.txt --baseline x", "--baseline x is not among", "de"),
     ("evaluate --hyp de.txt --multiref refs.jsonl", "refs.jsonl, line 1 must be", '"refs"'),
+    ("evaluate --hyp de.txt --multiref deep.jsonl", "deep.jsonl, line 1 must be", '"refs"'),
     ("evaluate --hyp de.txt --data data --split train", "--split must be valid or test", "train"),
     ("evaluate --model run --source en.bb --ref de.aa", "run translates aa to bb", "direction"),
     ("distill --out out --teacher nowhere/at/all --source en.txt", "no folder nowhere/at/all",

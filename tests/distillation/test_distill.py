@@ -517,6 +517,9 @@ def test_rejects_unusable_inputs(teacher: Path, source: Path, tmp_path: Path) ->
     assert "train.xx already, which would be overwritten" in message(out=tmp_path / "own")
     assert (tmp_path / "own/train.xx").read_text() == "mine\n"
     assert "holds another manifest.json" in message(out=make_data(tmp_path / "digits"))
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep/manifest.json").write_text("[" * 100_000)
+    assert "manifest.json is damaged: maximum recursion" in message(out=tmp_path / "deep")
 
 
 def test_rejects_a_teacher_of_the_other_direction(

@@ -201,6 +201,11 @@ def test_files_that_are_wrong(subwords: Subwords, tmp_path: Path) -> None:
         path.write_text(content)
         with pytest.raises(UserError, match=message):
             read_arpa(path, subwords)
+    for content in ("", "[" * 100_000):
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(UserError, match="holds no n-grams; make some with 'oaxe ngrams"):
+            load_ngrams(tmp_path)
+    (tmp_path / "config.json").unlink()
     with pytest.raises(UserError, match="holds no n-grams; make some with 'oaxe ngrams"):
         load_ngrams(tmp_path)
     ngrams = estimate(sentences(random_text(9)), VOCAB, 2)

@@ -111,6 +111,7 @@ DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
     ("manifest.json", lambda path: write_whole(path, "[]"), "TypeError"),
     ("manifest.json", lambda path: write_whole(path, '{"format": 2, "files": 3}'), "Attribute"),
     ("manifest.json", lambda path: path.write_bytes(b"\xff\xfe"), "UnicodeDecodeError"),
+    ("manifest.json", lambda path: write_whole(path, "[" * 100_000), "ValueError: maximum recurs"),
 ]
 
 

@@ -65,7 +65,9 @@ def show(
 ) -> None:
     """Print a configuration, or every setting of a system with its default and meaning."""
     if name is not None:
-        typer.echo(find_configuration(name).read_text(encoding="utf-8"), nl=False)
+        from oaxe.support.config import read_text
+
+        typer.echo(read_text(find_configuration(name)), nl=False)
         return
 
     from oaxe.training.settings import documented_settings

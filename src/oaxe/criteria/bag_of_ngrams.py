@@ -14,7 +14,7 @@ from oaxe.support.config import option
 
 @dataclass(frozen=True)
 class BagOfNgrams:
-    n: int = option(2, "words of an n-gram", at_least=1)
+    n: int = option(2, "words of an n-gram", at_least=1, at_most=100)
     xe: float = option(
         0.1, "weight of XE, the rest is that of the n-grams; 0: only after XE", at_most=1
     )

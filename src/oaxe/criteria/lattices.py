@@ -65,7 +65,7 @@ class DAGLikelihood:
 
 @dataclass(frozen=True)
 class DAGNgrams:
-    n: int = option(2, "words of an n-gram", at_least=1)
+    n: int = option(2, "words of an n-gram", at_least=1, at_most=100)
 
     fine_tunes: ClassVar[bool] = True
 

@@ -13,7 +13,7 @@ from oaxe.support.config import option
 
 @dataclass(frozen=True)
 class NgramOaXE:
-    n: int = option(2, "words that stay together; 1 is OaXE", at_least=1)
+    n: int = option(2, "words that stay together; 1 is OaXE", at_least=1, at_most=100)
     truncation: float = option(
         0.0, "drop words whose probability is not above this; 0: none", below=1
     )

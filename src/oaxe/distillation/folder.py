@@ -8,7 +8,6 @@ OUT/shards/                until it is finished, see oaxe.distillation.shards
   valid.json               the teacher's BLEU
 """
 
-import json
 import re
 import shutil
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from rich.console import Console
 
 from oaxe.decoding.translator import Translator
 from oaxe.distillation.shards import Shards, shard_size
+from oaxe.support import strict_json
 from oaxe.support.checksums import Checksum, checksum, problem
 from oaxe.support.config import changed
 from oaxe.support.environment import environment
@@ -172,7 +172,7 @@ def validation_bleu(teacher: Path) -> float | None:
 def read_json(path: Path) -> dict[str, Any]:
     """Empty if there is no such file."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = strict_json.read(path)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except ValueError as error:

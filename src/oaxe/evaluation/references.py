@@ -1,12 +1,12 @@
 """The test set: one or more references a sentence, and the source sentences."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from oaxe.support import strict_json
 from oaxe.support.errors import UserError
 from oaxe.text.corpus import Corpus
 from oaxe.text.languages import check_code
@@ -132,7 +132,7 @@ def _from_json_lines(path: Path, language: str) -> References:
     texts: list[list[str]] = []
     for number, line in enumerate(read_lines(path), 1):
         try:
-            entry = json.loads(line)
+            entry = strict_json.parse(line)
             source, refs = entry["src"], entry["refs"]
         except (ValueError, TypeError, KeyError):
             source, refs = None, []

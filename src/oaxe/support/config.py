@@ -65,16 +65,27 @@ def load(kind: type[T], path: Path, overrides: Sequence[str] = ()) -> T:
     return build(kind, read(path, overrides), where=str(path))
 
 
-def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The content of a YAML file, changed by overrides, before any of it is checked."""
-    from oaxe.support.strict_yaml import parse  # models do without YAML
-
+def read_text(path: Path) -> str:
+    """A YAML file as it is."""
     try:
-        content = parse(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(
             f"cannot read {path}: {error.strerror}; give the path of a YAML file"
         ) from None
+    except ValueError as error:
+        raise UserError(
+            f"{path} is not valid YAML: {error}; save it as UTF-8, or give another file"
+        ) from None
+
+
+def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The content of a YAML file, changed by overrides, before any of it is checked."""
+    from oaxe.support.strict_yaml import parse  # models do without YAML
+
+    text = read_text(path)
+    try:
+        content = parse(text)
     except ValueError as error:
         raise UserError(f"{path} is not valid YAML: {error}") from None
     if content is None:

@@ -42,8 +42,10 @@ PAPER = Paper(
 
 @dataclass(frozen=True)
 class Options:
-    rank: int = option(32, "size of the embeddings of transitions", at_least=1)
-    beam: int = option(64, "words of each position that the CRF is about", at_least=1)
+    rank: int = option(32, "size of the embeddings of transitions", at_least=1, at_most=65_536)
+    beam: int = option(
+        64, "words of each position that the CRF is about", at_least=1, at_most=1_000
+    )
     xe: float = option(0.5, "weight of XE beside the likelihood of the CRF")
     label_smoothing: float = option(0.1, "weight of the uniform distribution in XE", below=1)
     length_weight: float = option(1.0, "weight of the length loss")

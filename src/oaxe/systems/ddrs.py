@@ -30,7 +30,7 @@ PAPER = Paper(
 @dataclass(frozen=True)
 class Options(ctc.Upsampling):
     references: int = option(
-        3, "most references of a source, that of data.folder included", at_least=1
+        3, "most references of a source, that of data.folder included", at_least=1, at_most=100
     )
 
     @property

@@ -48,8 +48,8 @@ LEAST_WEIGHT = 0.01  # of the divergence: the prior learns from the first update
 
 @dataclass(frozen=True)
 class Options:
-    latent: int = option(64, "latent numbers of each word; even", at_least=2)
-    flow_steps: int = option(4, "steps of the flow", at_least=1)
+    latent: int = option(64, "latent numbers of each word; even", at_least=2, at_most=65_536)
+    flow_steps: int = option(4, "steps of the flow", at_least=1, at_most=512)
     warmup: float = option(
         0.3, "part of the run over which the weight of the divergence rises to 1", at_most=1
     )
@@ -68,7 +68,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Decoding:
-    length_candidates: int = option(5, "lengths tried for each sentence; 1 is fastest", at_least=1)
+    length_candidates: int = option(
+        5, "lengths tried for each sentence; 1 is fastest", at_least=1, at_most=1_000
+    )
     repeats: Repeats = option("merge", "equal neighbours: merge them into one, or keep them")
     length_penalty: float = length_penalty()
 

@@ -50,7 +50,7 @@ MOST_DIFFERENCE = 50  # of the lengths of target and source
 
 @dataclass(frozen=True)
 class Options:
-    latent: int = option(8, "latent numbers of each source token", at_least=1)
+    latent: int = option(8, "latent numbers of each source token", at_least=1, at_most=65_536)
     free_nats: float = option(
         1.0, "divergence for each source token that costs nothing; falls to 0 after half the run"
     )
@@ -69,6 +69,7 @@ class Decoding:
         1,
         "passes of the decoder; from the second on, latent numbers follow from the last output",
         at_least=1,
+        at_most=1_000,
     )
     repeats: Repeats = option("merge", "equal neighbours: merge them into one, or keep them")
 

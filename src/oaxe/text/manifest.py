@@ -9,12 +9,12 @@ subwords.model
 The manifest is written last: a folder without it is not finished.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oaxe.support import strict_json
 from oaxe.support.checksums import Checksum, problem
 from oaxe.support.errors import UserError
 
@@ -67,7 +67,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     again = "make it with 'oaxe prepare', whose run may have been cut short"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = strict_json.read(path)
         if written_by_prepare(found) and found["format"] == FORMAT:
             return _parse(found)
     except (FileNotFoundError, NotADirectoryError) as error:

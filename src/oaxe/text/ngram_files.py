@@ -6,7 +6,6 @@ config.json          format, order, vocabulary, checksums of that file and of th
 ``config.json`` is written last: a folder that has it is whole.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from oaxe.support import strict_json
 from oaxe.support.checksums import Checksum, checksum_of, problem
 from oaxe.support.errors import UserError
 from oaxe.support.files import appears_whole, write_json
@@ -60,7 +60,7 @@ def save_ngrams(folder: Path, ngrams: NGrams, subwords: Subwords) -> None:
 def read_config(folder: Path) -> dict[str, Any]:
     """What is written about the n-grams of a folder."""
     try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = strict_json.read(folder / CONFIG)
     except (OSError, ValueError):
         config = None
     if not isinstance(config, dict) or "ngrams" not in config:

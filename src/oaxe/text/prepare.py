@@ -5,7 +5,6 @@ from, whatever the size of the corpus. The layout of the folder is in :mod:`oaxe
 """
 
 import filecmp
-import json
 import random
 import shutil
 from collections import deque
@@ -19,6 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
+from oaxe.support import strict_json
 from oaxe.support.checksums import Checksum, checksum
 from oaxe.support.config import changed
 from oaxe.support.errors import UserError
@@ -279,7 +279,7 @@ def refuse_foreign(out: Path) -> None:
     found = [name for name in OUTPUTS if (out / name).exists()]
     if MANIFEST in found:
         try:
-            ours = written_by_prepare(json.loads((out / MANIFEST).read_text("utf-8")))
+            ours = written_by_prepare(strict_json.read(out / MANIFEST))
         except ValueError:  # damaged: it may have been ours
             ours = True
         found = [] if ours else found
@@ -302,7 +302,7 @@ def move_in(out: Path) -> None:
     It needs no room, and if it is killed the next run goes on with it.
     """
     scratch = out / SCRATCH
-    new = json.loads((scratch / MANIFEST).read_text("utf-8"))["files"]
+    new = strict_json.read(scratch / MANIFEST)["files"]
     (out / MANIFEST).unlink(missing_ok=True)
     for name in OUTPUTS[1:]:
         if name not in new:

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from oaxe.support import strict_json
 from oaxe.support.checksums import Checksum, checksum_of
 from oaxe.support.errors import UserError
 from oaxe.support.files import sync, write_synced
@@ -84,7 +85,7 @@ def save_checkpoint(
 def load_checkpoint(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """Tensors and state of a checkpoint whose files are as its manifest says; or DamagedError."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
+        manifest = strict_json.read(path / MANIFEST)
         if manifest["format"] != FORMAT:
             raise DamagedError(f"format {manifest['format']}, this version reads {FORMAT}")
         files = {}
@@ -95,7 +96,7 @@ def load_checkpoint(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str,
                 raise DamagedError(f"{name} has {found.bytes} bytes instead of {written.bytes}")
             if found != written:
                 raise DamagedError(f"{name} does not match its checksum")
-        state = json.loads(files.pop("state.json"))
+        state = strict_json.parse(files.pop("state.json"))
         # From the bytes that were verified: tensors that map the file would change with it.
         return {name.removesuffix(".safetensors"): load(files[name]) for name in files}, state
     except FileNotFoundError as error:

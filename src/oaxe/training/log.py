@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from oaxe.support import strict_json
 from oaxe.support.files import write_whole
 
 SILENCE = 30  # seconds; then a line says that training goes on, where there is no progress bar
@@ -111,8 +112,8 @@ def _records(path: Path) -> list[dict[str, Any]]:
     if path.exists():
         for line in path.read_bytes().splitlines():
             try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
+                record = strict_json.parse(line)
+            except ValueError:
                 break
             whole = isinstance(record, dict) and record.get("what") in ("train", "valid")
             if not whole or not isinstance(record.get("step"), int):

@@ -26,6 +26,7 @@ from safetensors import SafetensorError
 from oaxe import __version__
 from oaxe.decoding.saved import RUN, differences, is_exported
 from oaxe.decoding.translator import Translator
+from oaxe.support import strict_json
 from oaxe.support.config import changed, flatten, to_mapping
 from oaxe.support.devices import usable_device
 from oaxe.support.environment import environment
@@ -341,8 +342,8 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
         sums |= {f"{other}/{n}": asdict(files[n]) for n in split_files("train")}
     data = folder / "data.json"
     try:
-        is_other = data.exists() and json.loads(data.read_text("utf-8")) != sums
-    except (ValueError, RecursionError):
+        is_other = data.exists() and strict_json.read(data) != sums
+    except ValueError:
         raise UserError(
             f"{data}, which holds the checksums of the prepared text, is damaged; if the text is "
             "the same as when the run began, remove this file, and run the command again"
@@ -357,8 +358,8 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
     write_whole(path, yaml.safe_dump(now, sort_keys=False))
     path = folder / ENVIRONMENT
     try:
-        starts = json.loads(path.read_text("utf-8")) if path.exists() else []
-    except (ValueError, RecursionError):  # it is only a log, which a run does not need
+        starts = strict_json.read(path) if path.exists() else []
+    except ValueError:  # it is only a log, which a run does not need
         starts = [{"damaged": path.read_text("utf-8", errors="replace")}]
     starts = starts if isinstance(starts, list) else [starts]
     write_whole(path, json.dumps([*starts, environment()], indent=2) + "\n")
