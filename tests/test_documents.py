@@ -88,6 +88,19 @@ def test_commands_have_the_options_that_pages_name(
         load_settings(shipped()[configuration], given.get("changes") or [])
 
 
+def test_examples_are_prepared_from_files_that_a_page_says_how_to_get() -> None:
+    (copied,) = re.findall(r"/\{(.*)\}\.\{(.*)\}(\.gz) \.", (ROOT / "docs/data.md").read_text())
+    splits, languages = (part.split(",") for part in copied[:2])
+    there = {f"{split}.{language}{copied[2]}" for split in splits for language in languages}
+    prepared = [
+        (path.name, {word for word in words if word.endswith((".gz", ".xz", ".en", ".de"))})
+        for path, _, words in COMMANDS
+        if words[:2] == ["prepare", "data/multi30k"]
+    ]
+    assert prepared == [("README.md", there), ("distillation.md", there)]
+    assert len(there) == 6
+
+
 def test_commands_that_need_no_data_run() -> None:
     shown = set()
     for path in PAGES:

@@ -187,7 +187,7 @@ def test_everything_works_without_unix_and_without_the_compiled_parts() -> None:
 
 def test_what_is_installed_works(tmp_path: Path) -> None:
     """What is done with every wheel."""
-    command = [sys.executable, "-P", ROOT / "tests/installed.py"]
+    command = [sys.executable, "-P", str(ROOT / "tests/installed.py")]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
