@@ -13,7 +13,6 @@ from time import perf_counter
 from typing import Any
 
 from oaxe.decoding.translator import Translator
-from oaxe.text.subwords import Subwords
 
 Translate = Callable[[list[str]], list[str]]
 
@@ -23,30 +22,10 @@ def engine(folder: Path, workers: int, threads: int, **how: Any) -> Translate:
     return partial(Translator.from_pretrained(folder, threads=threads).translate, **how)
 
 
-def ctranslate2(
-    folder: Path, workers: int, threads: int, max_length: int, max_ratio: float, **how: Any
-) -> Translate:
-    """``workers`` share the sentences of a batch; the limits of length are those of our search."""
-    import ctranslate2
+def ctranslate2(folder: Path, **how: Any) -> Translate:
+    from oaxe.engine.ctranslate import Search
 
-    model = ctranslate2.Translator(str(folder), inter_threads=workers, intra_threads=threads)
-    subwords = Subwords.load(folder / "subwords.model")
-    pieces = [subwords.piece(i) for i in range(subwords.vocab_size)]
-    number = {piece: i for i, piece in enumerate(pieces)}
-
-    def translate(lines: list[str]) -> list[str]:
-        rows = [row[:max_length] for row in subwords.encode([line.strip() for line in lines])]
-        longest = max(map(len, rows)) + 1  # with EOS
-        found = model.translate_batch(
-            [[pieces[i] for i in row] for row in rows],
-            max_batch_size=-(-len(rows) // workers),
-            max_decoding_length=min(int(max_ratio * longest) + 10, max_length),
-            **how,
-        )
-        best = [[number[piece] for piece in result.hypotheses[0]] for result in found]
-        return subwords.decode(best)
-
-    return translate
+    return Search(folder, **how).translate
 
 
 MAKERS: dict[str, Callable[..., Translate]] = {"engine": engine, "ctranslate2": ctranslate2}

@@ -300,7 +300,7 @@ def test_folder_is_whole_and_checked(subwords: Subwords, tmp_path: Path) -> None
         ("tables.safetensors", {"scale": np.ones(3, np.float32)}, "does not fit .*: scale; export"),
         ("tables.safetensors", {"tokens": np.ones(3, np.int8)}, "does not fit .*: tokens; export"),
         ("tables.safetensors", {"source_positions": np.array([np.inf])}, "finite: source_positio"),
-        ("decoder.onnx", b"no graph", "ONNX Runtime cannot read .*decoder.onnx"),
+        ("decoder.onnx", b"no graph", "decoder.onnx cannot be read: .*export it again"),
     ],
 )
 def test_rejects_folders_whose_checksums_are_right_alone(

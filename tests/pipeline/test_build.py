@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -107,7 +108,15 @@ def test_a_build_that_is_killed_after_every_stage(tmp_path: Path) -> None:
         assert all(f"{n}: done\n" in text for n in before)
     assert worked == NAMES  # each of them once
     found = json.loads((out / "report.json").read_text())
-    assert len(found["models"]) == 5
+    by_ctranslate = [name for name in report.CTRANSLATE if find_spec("ctranslate2")]
+    assert list(found["models"]) == [
+        report.TEACHER, report.TEACHER_BEAM, report.ONE_PASS, report.ONE_PASS_BEAM, report.ENGINE,
+        *by_ctranslate,
+    ]  # fmt: skip
+    for name, ours in zip(by_ctranslate, (report.TEACHER, report.TEACHER_BEAM), strict=False):
+        theirs = found["models"][name]
+        assert theirs["folder"] == str(out / "teacher-cpu")
+        assert theirs["parameters"] == found["models"][ours]["parameters"]
     exported = Translator.from_pretrained(out / "cpu")
     assert found["models"][report.ENGINE]["decoding"] == str(exported.decoding_with())
     assert found["recommended"] in found["models"]
@@ -235,9 +244,14 @@ def test_export_comes_before_the_report_where_there_is_one(tmp_path: Path) -> No
         mock.patch.object(Build, "finished", tmp_path),
         mock.patch.object(stages, "load_translator", return_value="it"),
         mock.patch.object(stages, "export") as export,
+        mock.patch.object(stages, "find_spec", return_value=None),
     ):
         made.export()
         export.assert_called_once_with("it", tmp_path / "cpu", int8=True)
+        with mock.patch.object(stages, "find_spec", return_value=object()):
+            made.export()
+        teacher = mock.call("it", tmp_path / "teacher-cpu", int8=True, format="ctranslate2")
+        assert teacher in export.mock_calls
         export.side_effect = UserError("dag cannot")
         made.export()
     assert "no model for a CPU: dag cannot" in said.file.getvalue()  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from oaxe.pipeline.report import (
+    CTRANSLATE,
     ENGINE,
     ONE_PASS,
     ONE_PASS_BEAM,
@@ -48,6 +49,18 @@ def test_recommendation(found: dict[str, Scores], name: str, words: str) -> None
     advised, why = recommend(found)
     assert advised == name
     assert re.search(words, why), why
+
+
+def test_one_pass_is_compared_with_the_fastest_search() -> None:
+    found = scores(31.0, 30.0)
+    assert "as its greedy search here one" in recommend(found)[1]
+    greedy, beam = CTRANSLATE
+    found[greedy] = replace(found[TEACHER], latency_ms=8.0, sentences_per_second=900.0)
+    found[beam] = replace(found[TEACHER_BEAM], latency_ms=12.0, sentences_per_second=400.0)
+    advised, why = recommend(found)
+    assert advised == TEACHER_BEAM
+    assert "one pass is slower: 0.8 times as fast as its greedy search by CTranslate2" in why
+    assert "0.3 times in batches" in why
 
 
 def test_the_exported_model_is_recommended_first() -> None:

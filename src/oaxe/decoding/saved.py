@@ -25,7 +25,6 @@ from oaxe.support import strict_json
 from oaxe.support.checksums import sha256
 from oaxe.support.config import build
 from oaxe.support.errors import UserError
-from oaxe.support.extras import require_extra
 from oaxe.support.files import make_folder, sync
 
 if TYPE_CHECKING:
@@ -88,7 +87,6 @@ def load_folder(
     needed = (*(EXPORTED if exported else [WEIGHTS]), SUBWORDS)
     verify_files(folder, config, needed, folder / CONFIG)
     if exported:
-        require_extra("cpu", f"{folder}, which was exported for a CPU,", "onnxruntime")
         from oaxe.engine.engine import Engine
 
         return Engine(folder, config, threads), folder / SUBWORDS, config

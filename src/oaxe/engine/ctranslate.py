@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ctranslate2
 import numpy as np
 from ctranslate2.specs import common_spec, transformer_spec
 
@@ -15,9 +16,54 @@ from oaxe.engine.graph import EPSILON, Weights
 from oaxe.search.hypothesis import special
 from oaxe.support.errors import UserError
 from oaxe.support.files import make_folder, write_synced
+from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import BOS, EOS, UNK
 
 NEVER = np.float32(-1e9)  # the bias of a symbol that may not be predicted
+
+
+class Search:
+    """CTranslate2's search with a model that was exported for it: text in, text out.
+
+    Args:
+        folder: of :func:`export`.
+        max_length: of the model's architecture.
+        beam_size, length_penalty, max_ratio: as in our own search.
+        workers: that share the sentences of a batch.
+        threads: of each worker.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_length: int,
+        max_ratio: float,
+        workers: int = 1,
+        threads: int = 1,
+        **how: Any,
+    ) -> None:
+        self._model = ctranslate2.Translator(
+            str(folder), inter_threads=workers, intra_threads=threads
+        )
+        self._subwords = Subwords.load(folder / "subwords.model")
+        self._pieces = [self._subwords.piece(i) for i in range(self._subwords.vocab_size)]
+        self._number = {piece: i for i, piece in enumerate(self._pieces)}
+        self._max_length, self._max_ratio, self._workers = max_length, max_ratio, workers
+        self._how = how
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        given = self._subwords.encode([line.strip() for line in lines])
+        rows = [row[: self._max_length] for row in given]
+        longest = max(map(len, rows)) + 1  # with EOS
+        found = self._model.translate_batch(
+            [[self._pieces[i] for i in row] for row in rows],
+            max_batch_size=-(-len(rows) // self._workers),
+            max_decoding_length=min(int(self._max_ratio * longest) + 10, self._max_length),
+            **self._how,
+        )
+        best = [[self._number[piece] for piece in result.hypotheses[0]] for result in found]
+        return self._subwords.decode(best)
 
 
 def export(

@@ -1,15 +1,16 @@
 """An exported model: the passes by ONNX Runtime, the rest in numpy; torch is never imported."""
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from oaxe.engine.checks import DECODINGS as DECODINGS
 from oaxe.engine.checks import check_config, check_threads, load_tables
@@ -303,11 +304,19 @@ def shared(lengths: Sequence[int], at_once: int, threads: int) -> list[list[int]
     return passes
 
 
-def session(path: Path) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # the caller's
-    options.enable_mem_pattern = False  # it keeps memory for every shape that was ever seen
+def session(path: Path) -> Any:
+    """What runs a graph: ONNX Runtime, or where it is not installed numpy."""
     try:
+        if find_spec("onnxruntime") is None:
+            from oaxe.engine import plain
+
+            _say_once()
+            return plain.Session(path)
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # the caller's
+        options.enable_mem_pattern = False  # it keeps memory for every shape that was ever seen
         return onnxruntime.InferenceSession(
             path,
             options,
@@ -315,8 +324,17 @@ def session(path: Path) -> onnxruntime.InferenceSession:
             # Its fused operator takes four times as long as an addition and a normalisation.
             disabled_optimizers=["SkipLayerNormFusion"],
         )
-    except Exception as error:  # its own kinds have no other base
-        raise UserError(f"ONNX Runtime cannot read {path}: {error}; export it again") from None
+    except Exception as error:  # those of ONNX Runtime have no other base
+        raise UserError(f"{path} cannot be read: {error}; export it again") from None
+
+
+@cache
+def _say_once() -> None:
+    warnings.warn(
+        "ONNX Runtime is not installed: numpy computes, about four times slower; "
+        'pip install "oaxe[cpu]"',
+        stacklevel=2,
+    )
 
 
 def available_threads() -> int:

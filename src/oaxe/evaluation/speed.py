@@ -12,6 +12,7 @@ from oaxe.support.timing import take_turns, wall_clock
 
 WARM_UP = 10  # sentences
 REPEATS = 3  # of the whole test set
+Translate = Callable[[list[str]], object]
 
 
 def measure_speed(
@@ -31,22 +32,45 @@ def measure_speed(
             result is empty.
         sentences: number of sentences, spread evenly, that are translated one at a time.
     """
+    alone = {name: partial(each.translate, bf16=bf16) for name, each in translators.items()}
+    together = {
+        name: partial(each.translate, batch_tokens=batch_tokens, bf16=bf16)
+        for name, each in translators.items()
+    }
+    return {
+        name: {
+            **found,
+            "device": str(translators[name].system.device),
+            "precision": "bf16" if bf16 else getattr(translators[name].system, "precision", "fp32"),
+            "batch_tokens": batch_tokens,
+            "decoding": translators[name].decoding,
+            "cuda_graphs": translators[name].cuda_graphs,  # used on a GPU
+        }
+        for name, found in timings(alone, together, sources, sentences).items()
+    }
+
+
+def timings(
+    alone: Mapping[str, Translate],
+    together: Mapping[str, Translate],
+    sources: Sequence[str],
+    sentences: int,
+) -> dict[str, dict[str, Any]]:
+    """As :func:`measure_speed`, of whatever translates one line, and many of them."""
     lines = [line for line in sources if line.strip()]
     if not lines:
         return {}
     spread = np.linspace(0, len(lines) - 1, min(sentences, len(lines))).astype(int)
     some = [lines[i] for i in spread]
     warm_up = sorted(some, key=len)[:: max(1, len(some) // WARM_UP)][:WARM_UP]  # of all lengths
-    latencies: dict[str, list[float]] = {name: [] for name in translators}
+    latencies: dict[str, list[float]] = {name: [] for name in alone}
     for line in warm_up + some:
-        for name, translator in translators.items():
-            took = wall_clock(partial(translator.translate, [line], bf16=bf16))
-            latencies[name].append(1e3 * took)
+        for name, translate in alone.items():
+            latencies[name].append(1e3 * wall_clock(partial(translate, [line])))
     whole: dict[str, Callable[[], object]] = {
-        name: partial(translator.translate, lines, batch_tokens=batch_tokens, bf16=bf16)
-        for name, translator in translators.items()
+        name: partial(translate, lines) for name, translate in together.items()
     }
-    rounds: dict[str, list[float]] = {name: [] for name in translators}
+    rounds: dict[str, list[float]] = {name: [] for name in together}
     for name, took in take_turns(whole, REPEATS):
         rounds[name].append(took)
     return {
@@ -57,13 +81,8 @@ def measure_speed(
                 "sentences": len(some),
             },
             "sentences_per_second": len(lines) / median(rounds[name]),
-            "device": str(translator.system.device),
-            "precision": "bf16" if bf16 else getattr(translator.system, "precision", "fp32"),
-            "batch_tokens": batch_tokens,
-            "decoding": translator.decoding,
-            "cuda_graphs": translator.cuda_graphs,  # used on a GPU
         }
-        for name, translator in translators.items()
+        for name in alone
     }
 
 

@@ -1,16 +1,17 @@
 """The report of a build: BLEU and speed of both models on this machine, and which one to use."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
 from oaxe.decoding.saved import is_exported
 from oaxe.decoding.translator import Translator
-from oaxe.evaluation.speed import measure_speed
+from oaxe.evaluation.speed import timings
 from oaxe.pipeline.plan import Plan
 from oaxe.support.environment import environment
 from oaxe.support.files import write_json, write_whole
@@ -26,6 +27,8 @@ from oaxe.training.validation import Validation, choose_decoding
 TEACHER, TEACHER_BEAM = "autoregressive, greedy", "autoregressive, beam 5"
 ONE_PASS, ONE_PASS_BEAM = "one pass", "one pass, beam and n-grams"
 ENGINE = "one pass, 8 bits for a CPU"  # if it was exported
+TEACHER_FOR_CPU = "teacher-cpu"  # if CTranslate2 is installed
+CTRANSLATE = {f"{name}, CTranslate2": beam for name, beam in ((TEACHER, 1), (TEACHER_BEAM, 5))}
 ALONE, BATCH = 20, 64  # sentences
 BATCH_TOKENS = 131_072  # more than so many sentences have
 MOST_BLEU = 1.0  # that one pass may be below the teacher
@@ -61,44 +64,95 @@ def write_report(out: Path, one_pass: Path, plan: Plan, console: Console) -> Non
     write_json(out / "report.json", report | {"environment": environment()})
 
 
+class Way(NamedTuple):
+    """A model, decoded in one way."""
+
+    folder: str
+    system: str
+    parameters: int
+    decoding: str
+    options: dict[str, Any]
+    translate: Callable[[list[str]], list[str]]
+    together: Callable[[list[str]], list[str]]  # a whole batch
+
+
 def measure(
     out: Path, one_pass: Path, plan: Plan, console: Console
 ) -> tuple[dict[str, Scores], str]:
-    """Both models, each decoded in two ways, and the exported one; and sacreBLEU's signature."""
+    """Both models, each decoded in two ways, and the exported ones; and sacreBLEU's signature."""
     teacher = load_translator(str(out / "teacher"), plan.asked.device)
     student = load_translator(str(one_pass), plan.asked.device)
-    ways: dict[str, tuple[str, Translator, dict[str, Any]]] = {
-        TEACHER: ("teacher", teacher, {"beam": 1}),
-        TEACHER_BEAM: ("teacher", teacher, {"beam": 5}),
-        ONE_PASS: ("model", student, {}),
-        ONE_PASS_BEAM: ("model", student, best_beam(student, one_pass, out)),
+    ways = {
+        TEACHER: way("teacher", teacher, {"beam": 1}),
+        TEACHER_BEAM: way("teacher", teacher, {"beam": 5}),
+        ONE_PASS: way("model", student, {}),
+        ONE_PASS_BEAM: way("model", student, best_beam(student, one_pass, out)),
     }
     if plan.asked.device == "cpu" and is_exported(out / "cpu"):
-        ways[ENGINE] = "cpu", Translator.from_pretrained(out / "cpu"), {}
-    translators = {name: changed(model, options) for name, (_, model, options) in ways.items()}
+        engine = Translator.from_pretrained(out / "cpu")
+        ways[ENGINE] = way("cpu", engine, {}, student.system.n_parameters)
+    if plan.asked.device == "cpu" and (out / TEACHER_FOR_CPU).is_dir():
+        for name, beam in CTRANSLATE.items():
+            ways[name] = by_ctranslate(out / TEACHER_FOR_CPU, teacher, beam)
     splits = [split for split in read_manifest(out / "data").splits if split != "train"]
     texts = {split: Corpus.open(out / "data", split) for split in splits}
     bleu: dict[str, dict[str, Any]] = {}
-    for name, translator in translators.items():
+    for name, each in ways.items():
         console.print(f"translating: {name}", highlight=False)
-        bleu[name] = {s: _bleu(translator, text, plan.sentences) for s, text in texts.items()}
+        language, most = plan.asked.target_language, plan.sentences
+        bleu[name] = {s: _bleu(each, text, language, most) for s, text in texts.items()}
     lines = texts[splits[-1]].sources_text[:BATCH]
-    speed = measure_speed(translators, lines, sentences=ALONE, batch_tokens=BATCH_TOKENS)
+    alone = {name: each.translate for name, each in ways.items()}
+    together = {name: each.together for name, each in ways.items()}
+    speed = timings(alone, together, lines, ALONE)
     scores = {
         name: Scores(
-            folder=str(out / ways[name][0]),
-            system=translator.system.name,
-            parameters=(student if name == ENGINE else translator).system.n_parameters,
-            decoding=str(translator.decoding_with()),
-            options=ways[name][2],
+            folder=str(out / each.folder),
+            system=each.system,
+            parameters=each.parameters,
+            decoding=each.decoding,
+            options=each.options,
             valid=bleu[name]["valid"]["score"],
             test=bleu[name]["test"]["score"] if "test" in splits else None,
             latency_ms=speed[name]["latency_ms"]["median"],
             sentences_per_second=speed[name]["sentences_per_second"],
         )
-        for name, translator in translators.items()
+        for name, each in ways.items()
     }
     return scores, bleu[ONE_PASS]["valid"]["signature"]
+
+
+def way(
+    folder: str, translator: Translator, options: dict[str, Any], parameters: int | None = None
+) -> Way:
+    own = changed(translator, options)
+    return Way(
+        folder,
+        own.system.name,
+        own.system.n_parameters if parameters is None else parameters,
+        str(own.decoding_with()),
+        options,
+        own.translate,
+        partial(own.translate, batch_tokens=BATCH_TOKENS),
+    )
+
+
+def by_ctranslate(folder: Path, teacher: Translator, beam: int) -> Way:
+    """In 8 bits, with a worker for each core."""
+    from oaxe.engine.ctranslate import Search
+    from oaxe.engine.engine import available_threads
+
+    system, how = teacher.system, teacher.decoding_with()
+    translate = Search(
+        folder,
+        beam_size=beam,
+        length_penalty=how.length_penalty,
+        max_length=system.architecture["max_length"],
+        max_ratio=how.max_ratio,
+        workers=available_threads(),
+    ).translate
+    in_words = f"beam {beam}, in 8 bits"
+    return Way(folder.name, system.name, system.n_parameters, in_words, {}, translate, translate)
 
 
 def changed(translator: Translator, options: Mapping[str, Any]) -> Translator:
@@ -121,10 +175,10 @@ def best_beam(translator: Translator, run: Path, out: Path) -> dict[str, Any]:
     return options | {n: own.decoding[n] for n in own.system.choices(own.decoding_with())}
 
 
-def _bleu(translator: Translator, corpus: Corpus, most: int) -> dict[str, Any]:
+def _bleu(way: Way, corpus: Corpus, language: str, most: int) -> dict[str, Any]:
     count = most or len(corpus)
-    found = translator.translate(corpus.sources_text[:count])
-    return corpus_bleu(found, [corpus.targets_text[:count]], translator.languages[1])
+    found = way.together(corpus.sources_text[:count])
+    return corpus_bleu(found, [corpus.targets_text[:count]], language)
 
 
 def recommend(scores: Mapping[str, Scores]) -> tuple[str, str]:
@@ -134,7 +188,10 @@ def recommend(scores: Mapping[str, Scores]) -> tuple[str, str]:
     it is faster than the teacher at its fastest, sentence by sentence or in batches.
     """
     best = max((TEACHER, TEACHER_BEAM), key=lambda name: scores[name].valid)
-    greedy, problems = scores[TEACHER], []
+    greedy = [scores[name] for name in (TEACHER, *CTRANSLATE) if name in scores]
+    fastest = min(of.latency_ms for of in greedy), max(of.sentences_per_second for of in greedy)
+    searcher = "by CTranslate2" if len(greedy) > 1 else "here"
+    problems = []
     if max(scores[best].valid, scores[ONE_PASS].valid) < POOR:
         both = (
             f"{scores[best].valid:.1f} BLEU on validation, {scores[ONE_PASS].valid:.1f} in one pass"
@@ -148,15 +205,14 @@ def recommend(scores: Mapping[str, Scores]) -> tuple[str, str]:
             continue
         own = scores[name]
         gain = own.valid - scores[best].valid
-        alone = greedy.latency_ms / own.latency_ms
-        many = own.sentences_per_second / greedy.sentences_per_second
+        alone, many = fastest[0] / own.latency_ms, own.sentences_per_second / fastest[1]
         compared = (
             f"{abs(gain):.1f} BLEU {'above' if gain >= 0 else 'below'} the autoregressive model on "
             f"validation ({own.valid:.1f} and {scores[best].valid:.1f})"
         )
         faster = (
-            f"{alone:.1f} times as fast as its greedy search one sentence at a time and {many:.1f} "
-            f"times in batches of {BATCH}"
+            f"{alone:.1f} times as fast as its greedy search {searcher} one sentence at a time and "
+            f"{many:.1f} times in batches of {BATCH}"
         )
         if gain < -MOST_BLEU:
             problems.append(f"{name} is {compared}")

@@ -10,6 +10,7 @@ OUT/one-pass/       run of the one-pass model, which starts from the teacher
 OUT/bigrams/        the same, fine-tuned
 OUT/ngrams/         `oaxe ngrams`, for beam search
 OUT/cpu/            the one-pass translator for a CPU, in 8 bits, where oaxe[cpu] is installed
+OUT/teacher-cpu/    the autoregressive one for CTranslate2, in 8 bits, where that is installed
 OUT/report.json     scores and speed of all models on this machine; OUT/report.md in words
 OUT/model/          the one-pass translator for torch, with a card: README.md
 """
@@ -32,7 +33,7 @@ from oaxe.distillation.folder import file_names
 from oaxe.pipeline import recipes
 from oaxe.pipeline.card import write_card
 from oaxe.pipeline.plan import Asked, Plan, Training, find_plan, make_plan, plan_table, save_plan
-from oaxe.pipeline.report import write_report
+from oaxe.pipeline.report import TEACHER_FOR_CPU, write_report
 from oaxe.pipeline.survey import hold_out
 from oaxe.support.config import read
 from oaxe.support.errors import UserError
@@ -214,8 +215,12 @@ class Build:
         part.replace(model)
 
     def export(self) -> None:
-        """An int8 model for a CPU, if that can be made here; a build is whole without it."""
-        shutil.rmtree(self.out / "cpu", ignore_errors=True)  # of an export that was killed
+        """int8 models for a CPU, if they can be made here; a build is whole without them."""
+        for name in ("cpu", TEACHER_FOR_CPU):  # of an export that was killed
+            shutil.rmtree(self.out / name, ignore_errors=True)
+        if all(map(find_spec, EXTRAS["ctranslate2"])):
+            teacher = load_translator(str(self.out / "teacher"), "cpu")
+            export(teacher, self.out / TEACHER_FOR_CPU, int8=True, format="ctranslate2")
         try:
             translator = load_translator(str(self.finished), "cpu")
             export(translator, self.out / "cpu", int8=True)
