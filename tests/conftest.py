@@ -14,6 +14,14 @@ from hypothesis import settings
 
 torch.set_num_threads(1)  # the models of these tests are small, and their cores often shared
 settings.register_profile("oaxe", deadline=None, max_examples=60, derandomize=True)
+settings.register_profile(  # tests/campaign.py
+    "campaign",
+    settings.get_profile("oaxe"),
+    max_examples=60 * int(os.environ.get("OAXE_ROUNDS", "1")),
+    derandomize=False,  # others every time
+    database=None,
+    print_blob=True,
+)
 settings.load_profile("oaxe")
 
 
