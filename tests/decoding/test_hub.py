@@ -144,5 +144,7 @@ def test_mistakes_are_explained(
         hub.silent = True
         with pytest.raises(UserError, match=r"did not take someone/model: .*disconnected"):
             ours.push_to_hub("someone/model")
+        with pytest.raises(UserError, match=r"did not give a model of that name: \S"):
+            Translator.from_pretrained("someone/model", revision="main")
     with pytest.raises(UserError, match="is a folder here, which has no revisions"):
         Translator.from_pretrained(tmp_path, revision="main")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from oaxe.decoding.saved import FILES
+from oaxe.decoding.saved import FILES, is_of_the_hub
 from oaxe.support.config import build
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
@@ -147,8 +147,7 @@ def push(folder: Path, name: str, private: bool | None, revision: str | None, me
             allow_patterns=[*FILES, *([] if has_card else [CARD])],
         )
     except Exception as error:
-        # Errors of the HTTP client are passed on, and it is another in each huggingface_hub.
-        if not isinstance(error, (OSError, ValueError)) and "httpx" not in type(error).__module__:
+        if not is_of_the_hub(error):
             raise
         raise UserError(
             f"the Hugging Face hub did not take {name}: {' '.join(str(error).split())}; "

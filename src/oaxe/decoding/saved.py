@@ -201,6 +201,11 @@ def differences(expected: "Mapping[str, Tensor]", found: "Mapping[str, Tensor]")
     return problems
 
 
+def is_of_the_hub(error: Exception) -> bool:
+    """Its client passes on the errors of an HTTP client, another one in each huggingface_hub."""
+    return isinstance(error, (OSError, ValueError)) or "httpx" in type(error).__module__
+
+
 def download(name: str, revision: str | None = None) -> Path:
     """A model of the hub: its newest version, or that of a branch, a tag or a commit."""
     from huggingface_hub import snapshot_download  # slow to import, and rarely needed
@@ -209,7 +214,9 @@ def download(name: str, revision: str | None = None) -> Path:
         raise UserError(f"{name} is a folder here, which has no revisions; leave out `revision`")
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=[*FILES, *EXPORTED]))
-    except (OSError, ValueError) as error:
+    except Exception as error:
+        if not is_of_the_hub(error):
+            raise
         raise UserError(
             f"{name} is no folder here, and the Hugging Face hub did not give a model of that "
             f"name: {' '.join(str(error).split())} To use a run or folder of yours, check the path"
