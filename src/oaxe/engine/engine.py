@@ -331,7 +331,7 @@ def session(path: Path) -> Any:
 @cache
 def _say_once() -> None:
     warnings.warn(
-        "ONNX Runtime is not installed: numpy computes, about four times slower; "
+        "ONNX Runtime is not installed: numpy computes, three to nine times slower; "
         'pip install "oaxe[cpu]"',
         stacklevel=2,
     )
