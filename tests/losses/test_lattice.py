@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from oaxe.losses.ctc import ctc_expected_bigrams, ctc_expected_length
-from oaxe.losses.dag import dag_arrivals, dag_expected_ngrams
+from oaxe.losses.dag import dag_arrivals, dag_moves
 from oaxe.losses.lattice import expected_ngrams
 from tests.losses.test_dag import links_of
 
@@ -21,6 +21,12 @@ def expected_counts(outputs: list[tuple[tuple[int, ...], Tensor]], ngrams: Tenso
         for i in range(len(said) - n + 1):
             counts = counts + probability * (ngrams == torch.tensor(said[i : i + n])).all(1)
     return counts
+
+
+def dag_expected_ngrams(emissions: Tensor, links: Tensor, n: int) -> Tensor:
+    """As the loss computes them, of log-probabilities ``(batch, words, vertices)``."""
+    moves = dag_moves(links, None)
+    return expected_ngrams(dag_arrivals(links), moves, emissions.exp(), n)
 
 
 def check_equal(ours: Tensor, theirs: Tensor, *inputs: Tensor) -> None:

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import oaxe
-from oaxe.losses.linear_softmax import Layer, _overlap, layer_overlap
+from oaxe.losses.linear_softmax import Layer
+from oaxe.losses.overlap import _overlap, layer_overlap
 from tests.losses.test_dag import links_of
 from tests.losses.test_lattice import BLANK, VOCAB, outputs_of_ctc, outputs_of_graph
 

@@ -34,16 +34,11 @@ class Criterion(Protocol):
     needs_order: ClassVar[bool]  # it learns words without their order: begin with XE
 
     def __call__(
-        self,
-        hidden: Tensor,
-        linear_weight: Tensor,
-        target: Tensor,
-        label_smoothing: float,
-        capacity: int | None = None,
+        self, hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, **how: Any
     ) -> tuple[Tensor, Statistics]:
         """The summed loss of ``target (batch, length)``, and what else is worth a log line.
 
-        Tokens without a loss are IGNORED, at any position; ``hidden`` has a position for each, of
-        which no more than ``capacity`` are real. The call may be recorded as a CUDA graph: it must
-        not wait for the device.
+        Tokens without a loss are IGNORED, at any position; ``hidden`` has a position for each.
+        ``how`` may have the ``capacity`` of the linear losses: no more positions are real. The call
+        may be recorded as a CUDA graph: it must not wait for the device.
         """

@@ -1,7 +1,7 @@
 """Aligned cross entropy: the best monotone alignment of words and positions, with blanks."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -21,21 +21,7 @@ class AXE:
     needs_order: ClassVar[bool] = False
 
     def __call__(
-        self,
-        hidden: Tensor,
-        linear_weight: Tensor,
-        target: Tensor,
-        label_smoothing: float,
-        capacity: int | None = None,
+        self, hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, **how: Any
     ) -> tuple[Tensor, Statistics]:
-        loss = linear_axe_loss(
-            hidden,
-            linear_weight,
-            target,
-            blank=BLANK,
-            delta=self.delta,
-            logit_mask=target != IGNORED,
-            reduction="sum",
-            capacity=capacity,
-        )
-        return loss, {}
+        how |= {"delta": self.delta, "logit_mask": target != IGNORED, "reduction": "sum"}
+        return linear_axe_loss(hidden, weight, target, blank=BLANK, **how), {}

@@ -1,7 +1,7 @@
 """Bag of n-grams, together with cross entropy: n-grams count wherever they are."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -24,23 +24,11 @@ class BagOfNgrams:
     needs_order: ClassVar[bool] = False
 
     def __call__(
-        self,
-        hidden: Tensor,
-        linear_weight: Tensor,
-        target: Tensor,
-        label_smoothing: float,
-        capacity: int | None = None,
+        self, hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, **how: Any
     ) -> tuple[Tensor, Statistics]:
-        missed = linear_bag_of_ngrams_loss(
-            hidden,
-            linear_weight,
-            target,
-            n=self.n,
-            logit_mask=target != IGNORED,
-            reduction="sum",
-            capacity=capacity,
-        )
-        xe, _ = XE()(hidden, linear_weight, target, label_smoothing, capacity)
+        own: dict[str, Any] = {"n": self.n, "logit_mask": target != IGNORED, "reduction": "sum"}
+        missed = linear_bag_of_ngrams_loss(hidden, weight, target, **own, **how)
+        xe, _ = XE()(hidden, weight, target, label_smoothing, **how)
         words = (target != IGNORED).sum()
         statistics = {"xe": (xe, words), "missed_ngrams": (missed, words)}
         return self.xe * xe + (1 - self.xe) * missed, statistics

@@ -1,7 +1,7 @@
 """OaXE of n-grams: the best order of phrases of n words, found by an exact matching."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -23,20 +23,8 @@ class NgramOaXE:
     needs_order: ClassVar[bool] = True
 
     def __call__(
-        self,
-        hidden: Tensor,
-        linear_weight: Tensor,
-        target: Tensor,
-        label_smoothing: float,
-        capacity: int | None = None,
+        self, hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, **how: Any
     ) -> tuple[Tensor, Statistics]:
-        found, targets = linear_ngram_oaxe(
-            hidden,
-            linear_weight,
-            target,
-            n=self.n,
-            truncation=self.truncation,
-            label_smoothing=label_smoothing,
-            capacity=capacity,
-        )
+        how |= {"n": self.n, "truncation": self.truncation, "label_smoothing": label_smoothing}
+        found, targets = linear_ngram_oaxe(hidden, weight, target, **how)
         return found.losses.sum(), {"truncated": (found.truncated.sum(), targets.mask.sum())}

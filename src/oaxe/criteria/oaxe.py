@@ -1,7 +1,7 @@
 """Order-agnostic cross entropy: the best order of the words, found by an exact matching."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,22 +23,17 @@ class OaXE:
     needs_order: ClassVar[bool] = True
 
     def __call__(
-        self,
-        hidden: Tensor,
-        linear_weight: Tensor,
-        target: Tensor,
-        label_smoothing: float,
-        capacity: int | None = None,
+        self, hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, **how: Any
     ) -> tuple[Tensor, Statistics]:
         loss, order = linear_oaxe_loss(
             hidden,
-            linear_weight,
+            weight,
             target,
             truncation=self.truncation,
             label_smoothing=label_smoothing,
             reduction="sum",
-            capacity=capacity,
             return_order=True,
+            **how,
         )
         words = (target != IGNORED).sum()
         own = torch.arange(target.shape[1], device=target.device)

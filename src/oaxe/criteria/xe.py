@@ -1,7 +1,7 @@
 """Cross entropy: every word at its own position."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -17,19 +17,7 @@ class XE:
     needs_order: ClassVar[bool] = False
 
     def __call__(
-        self,
-        hidden: Tensor,
-        linear_weight: Tensor,
-        target: Tensor,
-        label_smoothing: float,
-        capacity: int | None = None,
+        self, hidden: Tensor, weight: Tensor, target: Tensor, label_smoothing: float, **how: Any
     ) -> tuple[Tensor, Statistics]:
-        loss = linear_xe_loss(
-            hidden,
-            linear_weight,
-            target,
-            label_smoothing=label_smoothing,
-            reduction="sum",
-            capacity=capacity,
-        )
-        return loss, {}
+        how |= {"label_smoothing": label_smoothing, "reduction": "sum"}
+        return linear_xe_loss(hidden, weight, target, **how), {}

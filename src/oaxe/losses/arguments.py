@@ -1,13 +1,18 @@
-"""What all losses share: one check of the arguments, one way to reduce."""
+"""What all losses share: one check of the arguments, one way to reduce, the way to a kernel."""
 
 import warnings
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, SupportsIndex
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from numbers import Integral, Real
+from types import ModuleType
+from typing import Literal, NamedTuple, NoReturn, get_args
 
 import torch
 from torch import Tensor
 
 Reduction = Literal["mean", "sum", "none"]
+FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 
 class Targets(NamedTuple):
@@ -20,14 +25,14 @@ def check_targets(
 ) -> Targets:
     """The target as token ids and a mask; an error if a shape, dtype or id is wrong."""
     check_tensors(logits=logits, target=target)
-    if logits.dim() != 3 or not logits.is_floating_point():
+    if logits.dim() != 3 or not is_float(logits):
         raise ValueError(
             "logits must be floating point of shape (batch, length, vocab), not flattened; "
             f"got {logits.dtype} of shape {tuple(logits.shape)}"
         )
     if logits.shape[2] == 0:
         raise ValueError(f"the vocabulary is empty: logits are of shape {tuple(logits.shape)}")
-    if target.dim() != 2 or target.is_floating_point() or target.dtype == torch.bool:
+    if target.dim() != 2 or not is_whole(target):
         raise ValueError(
             "target must be token ids of shape (batch, length), such as target.long() has; "
             f"got {target.dtype} of shape {tuple(target.shape)}"
@@ -59,12 +64,11 @@ def check_targets(
     return Targets(target.masked_fill(~mask, 0), mask)
 
 
-def _check_ignore_index(ignore_index: object) -> None:
-    if not isinstance(ignore_index, SupportsIndex) or isinstance(ignore_index, bool):
-        raise TypeError(
-            f"ignore_index must be a whole number, got {ignore_index!r}; to ignore no target, "
-            "leave it at -100, which is no token id"
-        )
+def _check_ignore_index(ignore_index: int) -> None:
+    advice = "; to ignore no target, leave it at -100, which is no token id"
+    check_whole("ignore_index", ignore_index, advice)
+    if not -(2**63) <= ignore_index < 2**63:
+        raise ValueError(f"ignore_index must be a number of 64 bits, got {ignore_index}{advice}")
 
 
 def _warn_of_probabilities(logits: Tensor) -> None:
@@ -86,7 +90,7 @@ def check_class_weights(weight: Tensor | None, logits: Tensor) -> Tensor | None:
         return None
     check_tensors(weight=weight)
     vocab = logits.shape[-1]
-    if weight.shape != (vocab,) or not weight.is_floating_point():
+    if weight.shape != (vocab,) or not is_float(weight):
         raise ValueError(
             "weight holds one floating point weight for each class of the vocabulary: it must be "
             f"of shape ({vocab},), got {weight.dtype} of shape {tuple(weight.shape)}"
@@ -109,6 +113,16 @@ def check_tensors(**given: object) -> None:
         if not isinstance(value, Tensor):
             hint = f"; give {name}.weight" if isinstance(value, torch.nn.Module) else ""
             raise TypeError(f"{name} must be a tensor, got {type(value).__name__}{hint}")
+        if value.layout != torch.strided:
+            raise ValueError(f"{name} must be dense, got {value.layout}; give {name}.to_dense()")
+
+
+def is_float(x: Tensor) -> bool:
+    return x.dtype in FLOATS
+
+
+def is_whole(x: Tensor) -> bool:
+    return not (x.is_floating_point() or x.is_complex() or x.is_quantized or x.dtype == torch.bool)
 
 
 def check_devices(name: str, tensor: Tensor, **others: Tensor) -> None:
@@ -120,9 +134,29 @@ def check_devices(name: str, tensor: Tensor, **others: Tensor) -> None:
             )
 
 
-def check_whole(name: str, value: object) -> None:
-    if not torch.compiler.is_compiling() and not isinstance(value, SupportsIndex):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
+def check_number(name: str, value: object) -> None:
+    if not _is_number(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+
+
+def check_whole(name: str, value: object, advice: str = "") -> None:
+    if not _is_number(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{name} must be a whole number, got {value!r}{advice}")
+
+
+def _is_number(value: object, kind: type) -> bool:
+    """Also in a tensor without dimensions."""
+    if torch.compiler.is_compiling():
+        return True
+    if isinstance(value, Tensor) and value.dim() == 0 and not value.is_meta:
+        value = value.item()
+    return isinstance(value, kind)
+
+
+def check_n(n: int) -> None:
+    check_whole("n", n)
+    if n < 1:
+        raise ValueError(f"an n-gram has at least one word, got n = {n}")
 
 
 def check_mask(name: str, mask: Tensor | None, shape: Sequence[int]) -> None:
@@ -152,6 +186,16 @@ def leading(lengths: Tensor, length: int) -> Tensor:
     return torch.arange(length, device=lengths.device) < lengths.unsqueeze(1)
 
 
+def unrounded(device: torch.device) -> AbstractContextManager[object]:
+    """Autocast would round products to half precision; meta tensors have none."""
+    kind = device.type
+    return nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
+
+
+def no_second_derivative(*_: object) -> NoReturn:
+    raise RuntimeError("this loss has no second derivative")
+
+
 def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
@@ -165,11 +209,19 @@ def reduce(
     losses: Tensor, targets: Targets, reduction: Reduction, weight: Tensor | None = None
 ) -> Tensor:
     """``mean`` divides by the number of targets or their summed weight: NaN if there is none."""
+    if not isinstance(reduction, str) or reduction not in get_args(Reduction):
+        raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
     if reduction == "none":
         return losses
     if reduction == "sum":
         return losses.sum()
-    if reduction == "mean":
-        counted = targets.mask if weight is None else weight[targets.words] * targets.mask
-        return losses.sum() / counted.sum()
-    raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
+    counted = targets.mask if weight is None else weight[targets.words] * targets.mask
+    return losses.sum() / counted.sum()
+
+
+def triton_kernels(name: str) -> ModuleType | None:
+    """A module of :mod:`oaxe.losses.kernels`; None where there is no Triton."""
+    try:
+        return import_module(f"oaxe.losses.kernels.{name}")
+    except ImportError:
+        return None

@@ -2,13 +2,18 @@
 
 import warnings
 from functools import cache
-from types import ModuleType
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oaxe.losses.arguments import check_devices, check_mask, check_tensors
+from oaxe.losses.arguments import (
+    check_devices,
+    check_mask,
+    check_tensors,
+    is_float,
+    triton_kernels,
+)
 
 try:
     from oaxe.losses import _solver
@@ -62,7 +67,7 @@ def linear_assignment(
     if cost.dim() != 3:
         hint = "; add the batch with cost.unsqueeze(0)" if cost.dim() == 2 else ""
         raise ValueError(f"cost must be (batch, rows, columns), got {tuple(cost.shape)}{hint}")
-    if not cost.is_floating_point():
+    if not is_float(cost):
         raise ValueError(f"cost must be floating point, got {cost.dtype}; use cost.float()")
     rows, columns = cost.shape[1:]
     if mask is not None and (rows != columns or column_mask is not None):
@@ -83,8 +88,7 @@ def linear_assignment(
     cost = cost.detach()
     if rows > columns or column_mask is not None:
         return _fewer_columns(cost, column_mask)
-    column: Tensor = _linear_assignment(cost, mask)
-    return column
+    return _linear_assignment(cost, mask)
 
 
 def _fewer_columns(cost: Tensor, column_mask: Tensor | None) -> Tensor:
@@ -125,22 +129,13 @@ def _(cost: Tensor, mask: Tensor | None) -> Tensor:
 
 @_linear_assignment.register_kernel("cuda")
 def _(cost: Tensor, mask: Tensor | None) -> Tensor:
-    kernel, (batch, rows, columns) = _gpu_kernel(), cost.shape
+    kernel, (batch, rows, columns) = triton_kernels("assignment"), cost.shape
     if kernel is None or columns > kernel.LONGEST:
-        on_host: Tensor = _linear_assignment._init_fn(cost, mask)
-        return on_host
+        return _linear_assignment._init_fn(cost, mask)
     if rows < columns:  # rows that cost the same everywhere change nothing
         cost = F.pad(cost, (0, 0, 0, columns - rows))
     column: Tensor = kernel.solve(cost, mask, _marks(cost.device, batch))
     return column[:, :rows].clone() if rows < columns else column
-
-
-def _gpu_kernel() -> ModuleType | None:
-    try:
-        from oaxe.losses.kernels import assignment
-    except ImportError:  # no Triton
-        return None
-    return assignment
 
 
 # For each GPU, the memory of the host in which kernels mark the batch rows that are not finite. The

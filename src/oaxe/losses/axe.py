@@ -9,8 +9,7 @@ j = 1..m, with a blank for predictions that are left over:
 """
 
 import warnings
-from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,12 +20,16 @@ from oaxe.losses.arguments import (
     Targets,
     at_least_float32,
     check_blank,
+    check_number,
     check_targets,
     kept_first,
     leading,
     prediction_mask,
     reduce,
+    triton_kernels,
 )
+from oaxe.losses.linear_softmax import as_linear_would
+from oaxe.losses.own_words import log_probs_of, sentence_costs
 
 ALIGN, SKIP_PREDICTION, SKIP_TARGET = range(3)
 
@@ -34,8 +37,8 @@ ALIGN, SKIP_PREDICTION, SKIP_TARGET = range(3)
 class AlignmentCosts(NamedTuple):
     word: Tensor  # (batch, predictions, targets); what takes part comes first on both axes
     blank: Tensor  # (batch, predictions)
-    n_targets: Tensor  # (batch,)
-    n_predictions: Tensor  # (batch,)
+    n_targets: Tensor  # (batch,): how many take part
+    n_predictions: Tensor  # (batch,): likewise
 
 
 class MonotoneAlignment(NamedTuple):
@@ -84,16 +87,47 @@ def axe_loss(
     targets, costs = alignment_costs(logits, target, blank, logit_mask, ignore_index)
     warn_of_blanks(targets, blank)
     if logits.shape[1] == 0:
-        return reduce(logits.sum(dim=(1, 2)), targets, reduction)
+        return reduce(at_least_float32(logits).sum(dim=(1, 2)), targets, reduction)
     return reduce(aligned_losses(costs, delta), targets, reduction)
+
+
+def linear_axe_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    blank: int,
+    linear_bias: Tensor | None = None,
+    delta: float = 1.0,
+    logit_mask: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    capacity: int | None = None,
+) -> Tensor:
+    """:func:`axe_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those logits.
+
+    Example:
+        >>> hidden = torch.eye(4)[[3, 0, 1]].unsqueeze(0) * 9  # blank, 0, 1
+        >>> linear_axe_loss(hidden, torch.eye(4), torch.tensor([[0, 1]]), blank=3)
+        tensor(0.0006)
+    """
+    check_delta(delta)
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    logits = layer.stand_in
+    targets, tokens, mask = alignment_tokens(logits, target, blank, logit_mask, ignore_index)
+    warn_of_blanks(targets, blank)
+    if input.shape[1] == 0:
+        nothing = F.linear(*layer)  # which every argument has a gradient from: 0
+        return reduce(at_least_float32(nothing).sum(dim=(1, 2)), targets, reduction)
+    costs = sentence_costs(layer, tokens, mask, capacity)
+    losses = aligned_losses(split_costs(costs, targets, mask), delta)
+    return reduce(losses, targets, reduction)
 
 
 def aligned_losses(costs: AlignmentCosts, delta: float) -> Tensor:
     """``(batch,)``: the cost of the best alignment; there is at least one prediction."""
     word_cost, blank_cost, n_targets, n_predictions = costs
-    best = monotone_alignment(
-        word_cost.detach(), blank_cost.detach(), n_targets, n_predictions, delta
-    )
+    best = monotone_alignment(costs, delta)
     words = word_cost.gather(1, best.position.unsqueeze(1)).squeeze(1)  # (batch, targets)
     words = torch.where(best.skipped, delta * words, words)
     real = leading(n_targets, words.shape[1]) & (n_predictions > 0).unsqueeze(1)
@@ -103,8 +137,9 @@ def aligned_losses(costs: AlignmentCosts, delta: float) -> Tensor:
 
 
 def check_delta(delta: float) -> None:
-    if not delta >= 0:
-        raise ValueError(f"delta must be at least 0, got {delta}")
+    check_number("delta", delta)
+    if not 0 <= delta < float("inf"):
+        raise ValueError(f"delta must be at least 0, and finite, got {delta}")
 
 
 def warn_of_blanks(targets: Targets, blank: int) -> None:
@@ -121,8 +156,7 @@ def warn_of_blanks(targets: Targets, blank: int) -> None:
 
 def rows_with_blank(targets: Targets, blank: int) -> list[int]:
     wrong = ((targets.words == blank) & targets.mask).any(dim=1)
-    rows: list[int] = wrong.nonzero().flatten().tolist()
-    return rows
+    return wrong.nonzero().flatten().tolist()
 
 
 def alignment_costs(
@@ -130,10 +164,7 @@ def alignment_costs(
 ) -> tuple[Targets, AlignmentCosts]:
     """The targets, and the costs of words and blanks."""
     targets, tokens, mask = alignment_tokens(logits, target, blank, logit_mask, ignore_index)
-    costs = -F.log_softmax(at_least_float32(logits), dim=-1).gather(
-        2, tokens.unsqueeze(1).expand(-1, logits.shape[1], -1)
-    )
-    return targets, split_costs(costs, targets, mask)
+    return targets, split_costs(-log_probs_of(logits, tokens), targets, mask)
 
 
 def alignment_tokens(
@@ -156,21 +187,9 @@ def split_costs(costs: Tensor, targets: Targets, logit_mask: Tensor | None) -> A
     return AlignmentCosts(costs[:, :, :-1], costs[:, :, -1], targets.mask.sum(1), n_predictions)
 
 
-def monotone_alignment(
-    word_cost: Tensor, blank_cost: Tensor, n_targets: Tensor, n_predictions: Tensor, delta: float
-) -> MonotoneAlignment:
-    """The cheapest monotone alignment of each sentence.
-
-    Args:
-        word_cost: ``(batch, predictions, targets)``; what takes part comes first on both axes.
-        blank_cost: ``(batch, predictions)``.
-        n_targets: ``(batch,)`` how many targets take part.
-        n_predictions: ``(batch,)`` how many predictions take part.
-        delta: factor on the cost of a skipped target.
-    """
-    return MonotoneAlignment(
-        *_monotone_alignment(word_cost, blank_cost, n_targets, n_predictions, delta)
-    )
+def monotone_alignment(costs: AlignmentCosts, delta: float) -> MonotoneAlignment:
+    """The cheapest of each sentence; ``delta`` is a factor on the cost of a skipped target."""
+    return MonotoneAlignment(*_monotone_alignment(*(x.detach() for x in costs), delta))
 
 
 # A registered operator, so that torch.compile takes it as one opaque call.
@@ -183,22 +202,15 @@ def _monotone_alignment(
 
 
 @_monotone_alignment.register_kernel("cuda")
-def _(
-    word_cost: Tensor, blank_cost: Tensor, n_targets: Tensor, n_predictions: Tensor, delta: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    given = word_cost, blank_cost, n_targets, n_predictions, delta
-    align = _monotone_alignment._init_fn  # PyTorch: the same on any device
-    if word_cost.dtype == torch.float32 and word_cost.shape[2] < 2_048:
-        with suppress(ImportError):  # no Triton
-            from oaxe.losses.kernels.alignment import align
-    result: tuple[Tensor, Tensor, Tensor] = align(*given)
-    return result
+def _(word_cost: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    fits = word_cost.dtype == torch.float32 and word_cost.shape[2] < 2_048
+    kernel = triton_kernels("alignment") if fits else None
+    align = kernel.align if kernel else _monotone_alignment._init_fn  # PyTorch, on any device
+    return align(word_cost, *others)
 
 
 @_monotone_alignment.register_fake
-def _(
-    word_cost: Tensor, blank_cost: Tensor, n_targets: Tensor, n_predictions: Tensor, delta: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(word_cost: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     batch, m, n = word_cost.shape
     return (
         word_cost.new_empty(batch, n, dtype=torch.int64),

@@ -16,12 +16,14 @@ from oaxe.losses.arguments import (
     Reduction,
     Targets,
     at_least_float32,
+    check_n,
     check_targets,
-    check_whole,
     not_negative,
     prediction_mask,
     reduce,
 )
+from oaxe.losses.linear_softmax import as_linear_would
+from oaxe.losses.own_words import own_words, sentence_costs
 
 
 def bag_of_ngrams_loss(
@@ -62,8 +64,33 @@ def bag_of_ngrams_loss(
         tensor(0.3340)
     """
     targets, mask = ngram_targets(logits, target, n, logit_mask, ignore_index)
-    columns = targets.words.unsqueeze(1).expand(-1, logits.shape[1], -1)
-    probability = torch.softmax(at_least_float32(logits), -1).gather(2, columns)
+    probability = own_words(torch.softmax(at_least_float32(logits), -1), targets.words)
+    return ngram_losses(probability, targets, mask, n, reduction)
+
+
+def linear_bag_of_ngrams_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    n: int = 2,
+    linear_bias: Tensor | None = None,
+    logit_mask: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    capacity: int | None = None,
+) -> Tensor:
+    """:func:`bag_of_ngrams_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those
+    logits.
+
+    Example:
+        >>> hidden = 9 * torch.eye(5)[[3, 0, 1, 2]].unsqueeze(0)  # 3, 0, 1, 2
+        >>> linear_bag_of_ngrams_loss(hidden, torch.eye(5), torch.tensor([[0, 1, 2, 3]]))
+        tensor(0.3340)
+    """
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    targets, mask = ngram_targets(layer.stand_in, target, n, logit_mask, ignore_index)
+    probability = sentence_costs(layer, targets.words, mask, capacity).neg().exp()
     return ngram_losses(probability, targets, mask, n, reduction)
 
 
@@ -71,9 +98,7 @@ def ngram_targets(
     logits: Tensor, target: Tensor, n: int, logit_mask: Tensor | None, ignore_index: int
 ) -> tuple[Targets, Tensor]:
     """The targets, and the mask of predictions."""
-    check_whole("n", n)
-    if n < 1:
-        raise ValueError(f"an n-gram has at least one word, got n = {n}")
+    check_n(n)
     targets = check_targets(logits, target, ignore_index, same_length=False)
     return targets, prediction_mask(logits, logit_mask)
 
@@ -90,6 +115,7 @@ def ngram_losses(
         n: how many words an n-gram has.
         reduction: see :func:`bag_of_ngrams_loss`.
     """
+    n = min(n, 1 + max(targets.mask.shape[1], mask.shape[1]))  # one that neither has
     # An n-gram begins at every word and at every prediction; those that run over the end are none.
     words, real = (F.pad(x, (0, n)).unfold(1, n, 1) for x in targets)  # (batch, targets + 1, n)
     real = real.all(2)

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oaxe.losses.arguments import Reduction, Targets, at_least_float32, leading, reduce
+from oaxe.losses.arguments import Reduction, Targets, check_number, leading, reduce
 from oaxe.losses.assignment import linear_assignment
 from oaxe.losses.axe import AlignmentCosts, split_costs
 from oaxe.losses.ctc import ctc_losses, ctc_tokens
-from oaxe.losses.fused import sentence_costs, shape_of_logits
 from oaxe.losses.linear_softmax import as_linear_would
+from oaxe.losses.own_words import log_probs_of, sentence_costs
 
 Rest = Literal["repeats", "blanks"]
 
@@ -68,8 +68,7 @@ def coco_loss(
     """
     _check(ctc_weight, rest)
     targets, tokens, mask = ctc_tokens(logits, target, blank, logit_mask, ignore_index)
-    log_probs = F.log_softmax(at_least_float32(logits), dim=-1)
-    costs = -log_probs.gather(2, tokens.unsqueeze(1).expand(-1, logits.shape[1], -1))
+    costs = -log_probs_of(logits, tokens)
     return reduce(_losses(costs, tokens, targets, mask, ctc_weight, rest), targets, reduction)
 
 
@@ -96,13 +95,13 @@ def linear_coco_loss(
     """
     _check(ctc_weight, rest)
     layer = as_linear_would(input, linear_weight, linear_bias)
-    logits = shape_of_logits(layer)
-    targets, tokens, mask = ctc_tokens(logits, target, blank, logit_mask, ignore_index)
+    targets, tokens, mask = ctc_tokens(layer.stand_in, target, blank, logit_mask, ignore_index)
     costs = sentence_costs(layer, tokens, mask, capacity)
     return reduce(_losses(costs, tokens, targets, mask, ctc_weight, rest), targets, reduction)
 
 
 def _check(ctc_weight: float, rest: Rest) -> None:
+    check_number("ctc_weight", ctc_weight)
     if not 0 <= ctc_weight <= 1:
         raise ValueError(f"ctc_weight must be from 0 to 1, got {ctc_weight}")
     if rest not in get_args(Rest):

@@ -5,8 +5,6 @@ a path through 2n + 1 states, blank, word, blank, ..., blank, that stays in its 
 the next, or goes from a word past the blank to the next word unless that is the same.
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -27,11 +25,13 @@ from oaxe.losses.lattice import (
     best_states,
     expected_ngrams,
     kernels,
-    no_second_derivative,
+    make_differentiable,
     posteriors,
     rests_of_paths,
     sum_of_paths,
 )
+from oaxe.losses.linear_softmax import as_linear_would
+from oaxe.losses.own_words import log_probs_of, own_words, sentence_costs, sentence_scores
 
 
 def ctc_loss(
@@ -71,8 +71,33 @@ def ctc_loss(
         tensor(0.0002)
     """
     targets, tokens, mask = ctc_tokens(logits, target, blank, logit_mask, ignore_index)
-    log_probs = F.log_softmax(at_least_float32(logits), dim=-1)
-    emissions = log_probs.gather(2, tokens.unsqueeze(1).expand(-1, logits.shape[1], -1))
+    emissions = log_probs_of(logits, tokens)
+    return reduce(ctc_losses(emissions, tokens, targets, mask, zero_infinity), targets, reduction)
+
+
+def linear_ctc_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    blank: int,
+    linear_bias: Tensor | None = None,
+    logit_mask: Tensor | None = None,
+    ignore_index: int = -100,
+    zero_infinity: bool = True,
+    reduction: Reduction = "mean",
+    capacity: int | None = None,
+) -> Tensor:
+    """:func:`ctc_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those logits.
+
+    Example:
+        >>> hidden = torch.eye(3)[[0, 2, 1]].unsqueeze(0) * 9  # 0, blank, 1
+        >>> linear_ctc_loss(hidden, torch.eye(3), torch.tensor([[0, 1]]), blank=2)
+        tensor(0.0002)
+    """
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    targets, tokens, mask = ctc_tokens(layer.stand_in, target, blank, logit_mask, ignore_index)
+    emissions = -sentence_costs(layer, tokens, mask, capacity)
     return reduce(ctc_losses(emissions, tokens, targets, mask, zero_infinity), targets, reduction)
 
 
@@ -105,8 +130,32 @@ def ctc_best_path(
         tensor([[0, 2, 2, 1]])
     """
     targets, tokens, mask = ctc_tokens(logits, target, blank, logit_mask, ignore_index)
-    columns = tokens.unsqueeze(1).expand(-1, logits.shape[1], -1)
-    return ctc_path(logits.gather(2, columns), tokens, targets, mask, ignore_index)
+    return ctc_path(own_words(logits, tokens), tokens, targets, mask, ignore_index)
+
+
+@torch.no_grad()
+def linear_ctc_best_path(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    blank: int,
+    linear_bias: Tensor | None = None,
+    logit_mask: Tensor | None = None,
+    ignore_index: int = -100,
+) -> Tensor:
+    """:func:`ctc_best_path` of ``F.linear(input, linear_weight, linear_bias)``, without its logits.
+
+    Only those of a sentence's own words are computed.
+
+    Example:
+        >>> hidden = torch.eye(3)[[0, 2, 2, 1]].unsqueeze(0)  # 0, blank, blank, 1
+        >>> linear_ctc_best_path(hidden, torch.eye(3), torch.tensor([[0, 1]]), blank=2)
+        tensor([[0, 2, 2, 1]])
+    """
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    targets, tokens, mask = ctc_tokens(layer.stand_in, target, blank, logit_mask, ignore_index)
+    return ctc_path(sentence_scores(layer, tokens), tokens, targets, mask, ignore_index)
 
 
 def ctc_tokens(
@@ -141,11 +190,7 @@ def ctc_losses(
 
 
 def ctc_path(
-    scores: Tensor,
-    tokens: Tensor,
-    targets: Targets,
-    logit_mask: Tensor | None,
-    ignore_index: int,
+    scores: Tensor, tokens: Tensor, targets: Targets, logit_mask: Tensor | None, ignore_index: int
 ) -> Tensor:
     """``(batch, predictions)`` labels of the best path, of logits ``(batch, predictions, tokens)``.
 
@@ -285,8 +330,7 @@ def _sum(
 ) -> tuple[Tensor, Tensor]:
     given = emissions, words, n_predictions, n_targets
     if triton := kernels(emissions, 2 * words.shape[1] + 1):
-        found: tuple[Tensor, Tensor] = triton.ctc_sum(*given)
-        return found
+        return triton.ctc_sum(*given)
     return sum_of_paths(CTCLattice(*given))
 
 
@@ -310,8 +354,7 @@ def _backward(
 ) -> Tensor:
     given = emissions, words, n_predictions, n_targets
     if triton := kernels(emissions, 2 * words.shape[1] + 1):
-        found: Tensor = triton.ctc_backward(gradient, total, alpha, *given)
-        return found
+        return triton.ctc_backward(gradient, total, alpha, *given)
     lattice = CTCLattice(*given)
     of_states = posteriors(lattice, alpha, rests_of_paths(lattice), total)
     of_states *= gradient.view(-1, 1, 1)
@@ -323,20 +366,7 @@ def _(gradient: Tensor, total: Tensor, alpha: Tensor, emissions: Tensor, *_: Ten
     return torch.empty_like(emissions)
 
 
-def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(*output, *inputs)
-
-
-def _differentiate(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Any, ...]:
-    if gradient is None:
-        return (None,) * 4
-    return _backward(gradient.contiguous(), *ctx.saved_tensors), None, None, None
-
-
-_sum.register_autograd(_differentiate, setup_context=_remember)
-_backward.register_autograd(no_second_derivative)
+make_differentiable(_sum, _backward)
 
 
 @torch.library.custom_op("oaxe::ctc_best_path", mutates_args=())
@@ -346,8 +376,7 @@ def _best_path(
     """``(batch, predictions)`` int64 states."""
     given = emissions, words, n_predictions, n_targets
     if triton := kernels(emissions, 2 * words.shape[1] + 1):
-        found: Tensor = triton.ctc_best_path(*given)
-        return found
+        return triton.ctc_best_path(*given)
     return best_states(CTCLattice(*given))
 
 

@@ -7,8 +7,6 @@ up word by word, f_t[j] being those that say its first t words and have come to 
     f_1[0] = log P_0(y_1),  f_t[j] = log P_j(y_t) + log sum_{i<j} exp(f_{t-1}[i] + log E_ij)
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -20,6 +18,7 @@ from oaxe.losses.arguments import (
     check_devices,
     check_targets,
     check_tensors,
+    is_float,
     kept_first,
     leading,
     not_negative,
@@ -30,14 +29,15 @@ from oaxe.losses.lattice import (
     allowed,
     arrivals,
     best_states,
-    expected_ngrams,
     finite,
     kernels,
-    no_second_derivative,
+    make_differentiable,
     posteriors,
     rests_of_paths,
     sum_of_paths,
 )
+from oaxe.losses.linear_softmax import as_linear_would
+from oaxe.losses.own_words import log_probs_of, own_words, sentence_costs
 
 
 def dag_loss(
@@ -81,10 +81,36 @@ def dag_loss(
         tensor(0.6936)
     """
     targets, words, links, mask = dag_words(logits, links, target, logit_mask, ignore_index)
-    log_probs = F.log_softmax(at_least_float32(logits), dim=-1)
-    emissions = log_probs.gather(2, words.unsqueeze(1).expand(-1, logits.shape[1], -1))
+    emissions = log_probs_of(logits, words)
     losses = dag_losses(emissions.transpose(1, 2), links, targets, mask, zero_infinity)
     return reduce(losses, targets, reduction)
+
+
+def linear_dag_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    links: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    ignore_index: int = -100,
+    logit_mask: Tensor | None = None,
+    zero_infinity: bool = False,
+    reduction: Reduction = "mean",
+    capacity: int | None = None,
+) -> Tensor:
+    """:func:`dag_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those logits.
+
+    Example:
+        >>> hidden = torch.eye(3)[[0, 2, 1]].unsqueeze(0) * 9
+        >>> links = torch.tensor([[[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]).log()
+        >>> linear_dag_loss(hidden, torch.eye(3), links, torch.tensor([[0, 1]]), reduction="sum")
+        tensor(0.6936)
+    """
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    targets, words, links, mask = dag_words(layer.stand_in, links, target, logit_mask, ignore_index)
+    emissions = -sentence_costs(layer, words, mask, capacity).transpose(1, 2)
+    return reduce(dag_losses(emissions, links, targets, mask, zero_infinity), targets, reduction)
 
 
 @torch.no_grad()
@@ -118,17 +144,39 @@ def dag_best_path(
     """
     targets, words, links, mask = dag_words(logits, links, target, logit_mask, ignore_index)
     logits = at_least_float32(logits)
-    scores = logits.gather(2, words.unsqueeze(1).expand(-1, logits.shape[1], -1))
+    scores = own_words(logits, words)
     emissions = (scores - logits.logsumexp(2, keepdim=True)).transpose(1, 2)
     return dag_path(emissions, links, targets, mask)
 
 
-def dag_words(
-    logits: Tensor,
+@torch.no_grad()
+def linear_dag_best_path(
+    input: Tensor,
+    linear_weight: Tensor,
     links: Tensor,
     target: Tensor,
-    logit_mask: Tensor | None,
-    ignore_index: int,
+    *,
+    linear_bias: Tensor | None = None,
+    ignore_index: int = -100,
+    logit_mask: Tensor | None = None,
+    capacity: int | None = None,
+) -> Tensor:
+    """:func:`dag_best_path` of ``F.linear(input, linear_weight, linear_bias)``, without its logits.
+
+    Example:
+        >>> hidden = torch.eye(3)[[0, 2, 1]].unsqueeze(0) * 9
+        >>> links = torch.tensor([[[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]).log()
+        >>> linear_dag_best_path(hidden, torch.eye(3), links, torch.tensor([[0, 1]]))
+        tensor([[0, 2]])
+    """
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    targets, words, links, mask = dag_words(layer.stand_in, links, target, logit_mask, ignore_index)
+    emissions = -sentence_costs(layer, words, mask, capacity).transpose(1, 2)
+    return dag_path(emissions, links, targets, mask)
+
+
+def dag_words(
+    logits: Tensor, links: Tensor, target: Tensor, logit_mask: Tensor | None, ignore_index: int
 ) -> tuple[Targets, Tensor, Tensor, Tensor]:
     """The targets, their words with ignored ones last, the links in float32 or better, the mask."""
     check_tensors(links=links, target=target)
@@ -137,7 +185,7 @@ def dag_words(
     targets = check_targets(logits, target, ignore_index, same_length=False)
     check_devices("predictions", logits, links=links)
     batch, vertices = logits.shape[:2]
-    if links.shape != (batch, vertices, vertices) or not links.is_floating_point():
+    if links.shape != (batch, vertices, vertices) or not is_float(links):
         raise ValueError(
             "links must be floating point log-probabilities from each vertex to each, of shape "
             f"{(batch, vertices, vertices)}; got {links.dtype} of shape {tuple(links.shape)}"
@@ -201,32 +249,6 @@ def dag_arrivals(links: Tensor, logit_mask: Tensor | None = None) -> Tensor:
     return found if logit_mask is None else found * logit_mask
 
 
-def dag_expected_ngrams(
-    emissions: Tensor, links: Tensor, n: int, logit_mask: Tensor | None = None
-) -> Tensor:
-    """How often a graph is expected to say each n-gram of a target, differentiable.
-
-    Args:
-        emissions: ``(batch, words, vertices)``: log-probability of each word at each vertex.
-        links: ``(batch, vertices, vertices)`` log-probabilities, used for j > i; from each vertex
-            but the last they must add up to 1.
-        n: how many words an n-gram has.
-        logit_mask: ``(batch, vertices)`` bool, True for the vertices that take part.
-
-    Returns:
-        ``(batch, words - n + 1)``: of the words k, ..., k + n - 1 in a row. An n-gram that the
-        target has twice is counted at both.
-
-    Example:
-        >>> emissions = torch.eye(3)[[0, 1]].log().unsqueeze(0)  # vertices 0 and 1 say them
-        >>> links = torch.tensor([[[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]]).log()
-        >>> dag_expected_ngrams(emissions, links, 2)
-        tensor([[0.5000]])
-    """
-    visits = dag_arrivals(links, logit_mask)
-    return expected_ngrams(visits, dag_moves(links, logit_mask), emissions.exp(), n)
-
-
 def dag_moves(links: Tensor, logit_mask: Tensor | None) -> Tensor:
     """Probabilities of going from vertex to vertex, 0 where there is no way."""
     moves = at_least_float32(links).exp()
@@ -270,8 +292,7 @@ def _sum(
 ) -> tuple[Tensor, Tensor]:
     given = emissions, links, n_words, n_vertices
     if triton := kernels(emissions):
-        found: tuple[Tensor, Tensor] = triton.dag_sum(*given)
-        return found
+        return triton.dag_sum(*given)
     return sum_of_paths(DAGLattice(*given))
 
 
@@ -292,8 +313,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor]:
     given = emissions, links, n_words, n_vertices
     if triton := kernels(emissions):
-        found: tuple[Tensor, Tensor] = triton.dag_backward(gradient, total, alpha, *given)
-        return found
+        return triton.dag_backward(gradient, total, alpha, *given)
     lattice = DAGLattice(*given)
     beta = rests_of_paths(lattice)
     of_emissions = posteriors(lattice, alpha, beta, total)
@@ -315,20 +335,7 @@ def _(
     return torch.empty_like(emissions), torch.empty_like(links)
 
 
-def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(*output, *inputs)
-
-
-def _differentiate(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Any, ...]:
-    if gradient is None:
-        return (None,) * 4
-    return *_backward(gradient.contiguous(), *ctx.saved_tensors), None, None
-
-
-_sum.register_autograd(_differentiate, setup_context=_remember)
-_backward.register_autograd(no_second_derivative)
+make_differentiable(_sum, _backward)
 
 
 @torch.library.custom_op("oaxe::dag_best_path", mutates_args=())
@@ -336,8 +343,7 @@ def _best_path(emissions: Tensor, links: Tensor, n_words: Tensor, n_vertices: Te
     """``(batch, words)`` int64 vertices."""
     given = emissions, links, n_words, n_vertices
     if triton := kernels(emissions):
-        found: Tensor = triton.dag_best_path(*given)
-        return found
+        return triton.dag_best_path(*given)
     return best_states(DAGLattice(*given))
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oaxe.losses.arguments import at_least_float32
-from oaxe.losses.linear_softmax import Gradients, as_linear_would, chunks, nan_if
+from oaxe.losses.arguments import at_least_float32, no_second_derivative
+from oaxe.losses.linear_softmax import Gradients, as_linear_would, chunks, like_gradients, nan_if
 from oaxe.losses.rows import rows_of
 
 
@@ -15,7 +15,6 @@ def linear_divergence(
     other: Tensor,
     linear_weight: Tensor,
     *,
-    linear_bias: Tensor | None = None,
     mask: Tensor | None = None,
     capacity: int | None = None,
 ) -> Tensor:
@@ -32,7 +31,6 @@ def linear_divergence(
         input: ``(..., dim)``, of P.
         other: ``(..., dim)``, of Q.
         linear_weight: ``(vocab, dim)``.
-        linear_bias: ``(vocab,)``.
         mask: ``(...)`` bool, True for positions that take part. Default: all.
         capacity: the most positions that take part, if that is known: no others are computed.
 
@@ -41,7 +39,7 @@ def linear_divergence(
         >>> linear_divergence(states[:1], states[1:], torch.eye(2))
         tensor(0.4621)
     """
-    p, q = (as_linear_would(x, linear_weight, linear_bias) for x in (input, other))
+    p, q = (as_linear_would(x, linear_weight, None) for x in (input, other))
     if p.hidden.shape != q.hidden.shape:
         raise ValueError(
             "two predictions of the same positions are compared, got input of shape "
@@ -49,18 +47,18 @@ def linear_divergence(
         )
     states = [x.hidden.reshape(-1, x.hidden.shape[-1]) for x in (p, q)]
     if mask is None:
-        both: Tensor = _divergence(*states, p.embedding, p.bias)
+        both: Tensor = _divergence(*states, p.embedding)
         return both.sum() / 2
     rows = rows_of(mask.flatten(), mask.numel() if capacity is None else capacity)
-    both = _divergence(*(rows.take(x) for x in states), p.embedding, p.bias)
+    both = _divergence(*(rows.take(x) for x in states), p.embedding)
     return torch.where(rows.real, both, 0).sum() / 2 + nan_if(rows.too_many, both)
 
 
 @torch.library.custom_op("oaxe::linear_divergence", mutates_args=())
-def _divergence(hidden: Tensor, other: Tensor, embedding: Tensor, bias: Tensor | None) -> Tensor:
+def _divergence(hidden: Tensor, other: Tensor, embedding: Tensor) -> Tensor:
     """``(tokens,)``, both divergences together."""
     result = at_least_float32(hidden.new_empty(0)).new_empty(len(hidden))
-    of_p, of_q = (chunks(x, embedding, bias, result.dtype) for x in (hidden, other))
+    of_p, of_q = (chunks(x, embedding, None, result.dtype) for x in (hidden, other))
     for (some, a), (_, b) in zip(of_p, of_q, strict=True):
         p, q = a.softmax(1), b.softmax(1)
         result[some] = p.sub_(q).mul_(a.sub_(b)).sum(1)
@@ -74,11 +72,11 @@ def _(hidden: Tensor, *_: Any) -> Tensor:
 
 @torch.library.custom_op("oaxe::linear_divergence_backward", mutates_args=())
 def _backward(
-    gradient: Tensor, hidden: Tensor, other: Tensor, embedding: Tensor, bias: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    gradient: Tensor, hidden: Tensor, other: Tensor, embedding: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Of a logit of P: P(v) - Q(v) + P(v) (d(v) - sum_u P(u) d(u)), for d = a - b."""
-    one, two = Gradients(hidden, embedding, bias), Gradients(other, embedding, bias)
-    of_p, of_q = (chunks(x, embedding, bias, gradient.dtype) for x in (hidden, other))
+    one, two = Gradients(hidden, embedding, None), Gradients(other, embedding, None)
+    of_p, of_q = (chunks(x, embedding, None, gradient.dtype) for x in (hidden, other))
     for (some, a), (_, b) in zip(of_p, of_q, strict=True):
         p, q, factor = a.softmax(1), b.softmax(1), gradient[some].unsqueeze(1)
         apart = a.sub_(b)
@@ -86,26 +84,25 @@ def _backward(
         one.add(some, (of_a * factor).to(hidden.dtype))
         of_b = q * (1 - apart + (q * apart).sum(1, keepdim=True)) - p
         two.add(some, (of_b * factor).to(hidden.dtype))
-    return one.hidden, two.hidden, one.embedding + two.embedding, one.bias + two.bias
+    return one.hidden, two.hidden, one.embedding + two.embedding
 
 
 @_backward.register_fake
 def _(
-    gradient: Tensor, hidden: Tensor, other: Tensor, embedding: Tensor, bias: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    of = Gradients(hidden, embedding, bias)
-    return of.hidden, torch.empty_like(other), of.embedding, of.bias
+    gradient: Tensor, hidden: Tensor, other: Tensor, embedding: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    of_hidden, of_embedding, _ = like_gradients(hidden, embedding, None)
+    return of_hidden, torch.empty_like(other), of_embedding
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    _, _, embedding, bias = ctx.saved_tensors
-    of = _backward(gradient.contiguous(), *ctx.saved_tensors)
-    of_bias = None if bias is None else of[3].to(bias.dtype)
-    return of[0], of[1], of[2].to(embedding.dtype), of_bias
+def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    of_hidden, of_other, of_embedding = _backward(gradient.contiguous(), *ctx.saved_tensors)
+    return of_hidden, of_other, of_embedding.to(ctx.saved_tensors[2].dtype)
 
 
 _divergence.register_autograd(_differentiate, setup_context=_remember)
+_backward.register_autograd(no_second_derivative)

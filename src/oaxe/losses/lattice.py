@@ -11,10 +11,12 @@ All of this is PyTorch, on any device and without waiting for it: the reference 
 
 from functools import reduce
 from types import ModuleType
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from oaxe.losses.arguments import check_n, no_second_derivative, triton_kernels, unrounded
 
 MOST_STATES = 8_192  # that a kernel can hold at once
 
@@ -126,8 +128,7 @@ def arrivals(start: Tensor, moves: Tensor) -> Tensor:
     """
     one = torch.eye(moves.shape[1], dtype=moves.dtype, device=moves.device)
     system = one - moves.transpose(1, 2)
-    found: Tensor = torch.linalg.solve_triangular(system, start.unsqueeze(2), upper=False)
-    return found.squeeze(2)
+    return torch.linalg.solve_triangular(system, start.unsqueeze(2), upper=False).squeeze(2)
 
 
 def expected_ngrams(visits: Tensor, moves: Tensor, emissions: Tensor, n: int) -> Tensor:
@@ -142,11 +143,10 @@ def expected_ngrams(visits: Tensor, moves: Tensor, emissions: Tensor, n: int) ->
         emissions: p, ``(batch, words, states)``: the probability of each word in each state.
         n: how many words an n-gram has.
     """
-    if n < 1:
-        raise ValueError(f"an n-gram has at least one word, got n = {n}")
+    check_n(n)
     count = max(0, emissions.shape[1] - n + 1)
     reached = visits.unsqueeze(1) * emissions[:, :count]
-    with torch.autocast(moves.device.type, enabled=False):  # it would round to half precision
+    with unrounded(moves.device):
         for later in range(1, n):
             reached = (reached @ moves) * emissions[:, later : later + count]
     return reached.sum(2)
@@ -161,12 +161,28 @@ def kernels(emissions: Tensor, states: int = 0) -> ModuleType | None:
     """The same in Triton: for float32 on a GPU; ``states`` that are to be held at once."""
     if not emissions.is_cuda or emissions.dtype != torch.float32 or states > MOST_STATES:
         return None
-    try:
-        from oaxe.losses.kernels import lattice
-    except ImportError:  # no Triton
-        return None
-    return lattice
+    return triton_kernels("lattice")
 
 
-def no_second_derivative(ctx: Any, *gradients: Any) -> NoReturn:
-    raise RuntimeError("sums over the paths of a lattice have no second derivative")
+def make_differentiable(total: Any, backward: Any) -> None:
+    """An operator of four tensors whose first result has a gradient, by an operator for that.
+
+    ``backward`` is given that gradient, both results and the four tensors, and returns the gradient
+    of the first tensor, or of the first ones.
+    """
+
+    def differentiate(ctx: Any, gradient: Tensor | None, _: None) -> tuple[Any, ...]:
+        if gradient is None:
+            return (None,) * 4
+        found = backward(gradient.contiguous(), *ctx.saved_tensors)
+        gradients = found if isinstance(found, tuple) else (found,)
+        return *gradients, *(None,) * (4 - len(gradients))
+
+    total.register_autograd(differentiate, setup_context=_remember)
+    backward.register_autograd(no_second_derivative)
+
+
+def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*output, *inputs)

@@ -1,9 +1,9 @@
 """Softmax of a linear layer whose logits are never stored: computed in chunks of tokens.
 
-Three operators over ``hidden (tokens, dim)`` and ``embedding (vocab, dim)``: the logsumexp, with
-or without the overlap of neighbouring tokens, and the sum of cross entropies. Each chunk of logits
-is one matrix product; what follows, row by row, is plain PyTorch on the CPU (the reference) and one
-Triton kernel on a GPU (the overlap is PyTorch everywhere); the gradients are two more products.
+Two operators over ``hidden (tokens, dim)`` and ``embedding (vocab, dim)``: the logsumexp, and the
+sum of cross entropies. Each chunk of logits is one matrix product; what follows, row by row, is
+plain PyTorch on the CPU (the reference) and one Triton kernel on a GPU; the gradients are two more
+products.
 
 The cross entropy finds its gradients on the way forward, since all that they lack is one factor:
 3 products of 2 * tokens * vocab * dim operations instead of 4. For 131,072 tokens, 32,000 words
@@ -26,7 +26,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oaxe.losses.arguments import Targets, at_least_float32, check_devices, check_tensors
+from oaxe.losses import softmax_rows
+from oaxe.losses.arguments import (
+    Targets,
+    at_least_float32,
+    check_devices,
+    check_tensors,
+    is_float,
+    no_second_derivative,
+    triton_kernels,
+    unrounded,
+)
 from oaxe.losses.rows import rows_of
 
 CHUNK_BYTES = {"cpu": 2**24, "cuda": 2**29}  # of logits at a time
@@ -39,12 +49,20 @@ class Layer(NamedTuple):
     embedding: Tensor  # (vocab, dim)
     bias: Tensor | None  # (vocab,)
 
+    @property
+    def stand_in(self) -> Tensor:
+        """Of the shape and dtype of its logits, for checks; it takes no memory."""
+        if self.hidden.dim() != 3:
+            raise ValueError(f"input must be (batch, length, dim), got {tuple(self.hidden.shape)}")
+        one = self.hidden.detach().new_empty(1, 1, 1)
+        return one.expand(*self.hidden.shape[:2], len(self.embedding))
+
 
 def as_linear_would(input: Tensor, linear_weight: Tensor, linear_bias: Tensor | None) -> Layer:
     """Check the shapes, and cast as F.linear does under autocast."""
     check_tensors(input=input, linear_weight=linear_weight)
     vocab, dim = linear_weight.shape if linear_weight.dim() == 2 else (-1, -1)
-    if input.dim() == 0 or input.shape[-1] != dim or not input.is_floating_point():
+    if input.dim() == 0 or input.shape[-1] != dim or not is_float(input):
         raise ValueError(
             "input must be floating point (..., dim) and linear_weight (vocab, dim), "
             f"got {input.dtype} of shape {tuple(input.shape)} and {tuple(linear_weight.shape)}"
@@ -69,6 +87,31 @@ def as_linear_would(input: Tensor, linear_weight: Tensor, linear_bias: Tensor | 
     return Layer(input, linear_weight, None if linear_bias is None else linear_bias.to(input.dtype))
 
 
+def linear_logsumexp(
+    input: Tensor, linear_weight: Tensor, linear_bias: Tensor | None = None
+) -> Tensor:
+    r"""The log of the softmax's denominator for each token, without storing its logits.
+
+    .. math:: \log \sum_v \exp(h \cdot E_v + b_v)
+
+    Products of half precision are kept in float32. The gradient computes the logits again, chunk by
+    chunk; there is no second derivative.
+
+    Args:
+        input: h, ``(..., dim)``.
+        linear_weight: E, ``(vocab, dim)``, of the same dtype.
+        linear_bias: b, ``(vocab,)``.
+
+    Returns:
+        ``(...)``, in float32 or better.
+
+    Example:
+        >>> linear_logsumexp(torch.zeros(2, 3), torch.ones(10, 3)).exp()
+        tensor([10., 10.])
+    """
+    return layer_logsumexp(as_linear_would(input, linear_weight, linear_bias))
+
+
 def layer_logsumexp(
     layer: Layer, mask: Tensor | None = None, capacity: int | None = None
 ) -> Tensor:
@@ -91,7 +134,7 @@ def layer_logsumexp(
 def _logsumexp(hidden: Tensor, embedding: Tensor, bias: Tensor | None) -> Tensor:
     result = at_least_float32(hidden.new_empty(0)).new_empty(len(hidden))
     for some, logits in chunks(hidden, embedding, bias, result.dtype):
-        result[some] = _rows(logits).logsumexp(logits)
+        result[some] = kernels_for(logits).logsumexp(logits)
     return result
 
 
@@ -106,7 +149,7 @@ def _logsumexp_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     of = Gradients(hidden, embedding, bias)
     for some, logits in chunks(hidden, embedding, bias, logsumexp.dtype):
-        weighted = _rows(logits).weighted_softmax(
+        weighted = kernels_for(logits).weighted_softmax(
             logits, logsumexp[some], gradient[some], hidden.dtype
         )
         of.add(some, weighted)
@@ -115,7 +158,7 @@ def _logsumexp_backward(
 
 @_logsumexp_backward.register_fake
 def _(gradient: Tensor, logsumexp: Tensor, *layer: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _like_gradients(*layer)
+    return like_gradients(*layer)
 
 
 def _remember_logsumexp(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -129,108 +172,7 @@ def _differentiate_logsumexp(ctx: Any, gradient: Tensor) -> tuple[Tensor | None,
 
 
 _logsumexp.register_autograd(_differentiate_logsumexp, setup_context=_remember_logsumexp)
-
-
-def layer_overlap(
-    layer: Layer, without: int, mask: Tensor | None = None, capacity: int | None = None
-) -> tuple[Tensor, Tensor]:
-    r"""``(batch, length)`` each: the logsumexp, and the overlap with the token before.
-
-    :math:`\sum_{v \ne without} p_t(v)\, p_{t-1}(v)`: the probability that two neighbours, drawn
-    independently, are the same word. The token before is the last one that ``mask (batch, length)``
-    has in the same row; the first one has none, and overlap 0. Both are 0 where it is False.
-    """
-    hidden, embedding, bias = layer
-    rows = hidden.reshape(-1, hidden.shape[-1])
-    mask = hidden.new_ones(hidden.shape[:-1], dtype=torch.bool) if mask is None else mask
-    taken = rows_of(mask.flatten(), mask.numel() if capacity is None else capacity)
-    linked = taken.take((mask & (mask.cumsum(1) > 1)).flatten())
-    found = _overlap(taken.take(rows), embedding, bias, linked, without)
-    logsumexp, overlap = (taken.put(each).view(mask.shape) for each in found)
-    return logsumexp + nan_if(taken.too_many, logsumexp), overlap
-
-
-@torch.library.custom_op("oaxe::linear_overlap", mutates_args=())
-def _overlap(
-    hidden: Tensor, embedding: Tensor, bias: Tensor | None, linked: Tensor, without: int
-) -> tuple[Tensor, Tensor]:
-    """``linked (tokens,)`` bool: True where the token before is a neighbour."""
-    logsumexp = at_least_float32(hidden.new_empty(0)).new_empty(len(hidden))
-    overlap = torch.empty_like(logsumexp)
-    for some, logits in chunks(hidden, embedding, bias, logsumexp.dtype, around=1):
-        found = _rows(logits).logsumexp(logits.clone())  # it may overwrite them
-        logsumexp[some] = found[1:-1]
-        said = logits.sub_(found.unsqueeze(1)).exp_()
-        said[:, without] = 0
-        overlap[some] = (said[1:-1] * said[:-2]).sum(1)
-    return logsumexp, overlap * linked
-
-
-@_overlap.register_fake
-def _(hidden: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    like = at_least_float32(hidden.new_empty(hidden.shape[0]))
-    return like, torch.empty_like(like)
-
-
-@torch.library.custom_op("oaxe::linear_overlap_backward", mutates_args=())
-def _overlap_backward(
-    of_logsumexp: Tensor,
-    of_overlap: Tensor,
-    logsumexp: Tensor,
-    overlap: Tensor,
-    hidden: Tensor,
-    embedding: Tensor,
-    bias: Tensor | None,
-    linked: Tensor,
-    without: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Of a logit: p_t(v) (g - w_t s_t - w_{t+1} s_{t+1} + w_t p_{t-1}(v) + w_{t+1} p_{t+1}(v)),
-
-    for gradients g of the logsumexp and w of the overlap s; without the last two for one word.
-    """
-    before = of_overlap * linked
-    after, next_overlap = (F.pad(x, (0, 1))[1:] for x in (before, overlap))
-    factor = of_logsumexp - before * overlap - after * next_overlap
-    padded, of = F.pad(logsumexp, (1, 1)), Gradients(hidden, embedding, bias)
-    for some, logits in chunks(hidden, embedding, bias, logsumexp.dtype, around=1):
-        start = some.start
-        said = logits.sub_(padded[start : start + len(logits)].unsqueeze(1)).exp_()
-        gradient = said[:-2] * before[some].unsqueeze(1)
-        gradient.addcmul_(said[2:], after[some].unsqueeze(1))
-        gradient[:, without] = 0
-        gradient.add_(factor[some].unsqueeze(1)).mul_(said[1:-1])
-        of.add(some, gradient.to(hidden.dtype))
-    return of.hidden, of.embedding, of.bias
-
-
-@_overlap_backward.register_fake
-def _(
-    of_logsumexp: Tensor,
-    of_overlap: Tensor,
-    logsumexp: Tensor,
-    overlap: Tensor,
-    hidden: Tensor,
-    embedding: Tensor,
-    bias: Tensor | None,
-    *_: Any,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _like_gradients(hidden, embedding, bias)
-
-
-def _remember_overlap(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, ctx.without = inputs
-    ctx.save_for_backward(*output, *tensors)
-
-
-def _differentiate_overlap(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-    given = (gradient.contiguous() for gradient in gradients)
-    of = _overlap_backward(*given, *ctx.saved_tensors, ctx.without)
-    embedding, bias = ctx.saved_tensors[3:5]
-    of_bias = None if bias is None else of[2].to(bias.dtype)
-    return of[0], of[1].to(embedding.dtype), of_bias, None, None
-
-
-_overlap.register_autograd(_differentiate_overlap, setup_context=_remember_overlap)
+_logsumexp_backward.register_autograd(no_second_derivative)
 
 
 def layer_cross_entropy(
@@ -290,7 +232,7 @@ def _cross_entropy(
     of = Gradients(hidden, embedding, bias) if differentiate else None
     options = weight, label_smoothing, least_probability, differentiate
     for some, logits in chunks(hidden, embedding, bias, hidden.dtype):
-        losses[some], kept[some] = _rows(logits).cross_entropy(
+        losses[some], kept[some] = kernels_for(logits).cross_entropy(
             logits, words[some], mask[some], *options
         )
         if of is not None:
@@ -304,7 +246,7 @@ def _(
     hidden: Tensor, embedding: Tensor, bias: Tensor | None, words: Tensor, mask: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     total, differentiate = at_least_float32(hidden.new_empty(())), rest[-1]
-    gradients = _like_gradients(hidden, embedding, bias) if differentiate else _no_gradients(total)
+    gradients = like_gradients(hidden, embedding, bias) if differentiate else _no_gradients(total)
     return total, torch.empty_like(mask), *gradients
 
 
@@ -316,7 +258,7 @@ def _remember_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor,
 
 def _scale_gradients(ctx: Any, of_total: Tensor | None, *others: Any) -> tuple[Any, ...]:
     if any(other is not None for other in others):
-        raise RuntimeError("the losses of a linear layer have no second derivative")
+        no_second_derivative()
     if of_total is None:
         return (None,) * 9
     scaled = (
@@ -334,7 +276,7 @@ class Gradients:
 
     def __init__(self, hidden: Tensor, embedding: Tensor, bias: Tensor | None) -> None:
         self.inputs = hidden, embedding
-        self.hidden, self.embedding, self.bias = _like_gradients(hidden, embedding, bias)
+        self.hidden, self.embedding, self.bias = like_gradients(hidden, embedding, bias)
         self.embedding.zero_()
         self.bias.zero_()
 
@@ -347,7 +289,7 @@ class Gradients:
             self.bias += of_logits.sum(0, dtype=self.bias.dtype)
 
 
-def _like_gradients(
+def like_gradients(
     hidden: Tensor, embedding: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Empty tensors for the gradients; those that sum over many tokens are float32 or better."""
@@ -372,11 +314,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def chunks(
-    hidden: Tensor,
-    embedding: Tensor,
-    bias: Tensor | None,
-    dtype: torch.dtype,
-    around: int = 0,
+    hidden: Tensor, embedding: Tensor, bias: Tensor | None, dtype: torch.dtype, around: int = 0
 ) -> Iterator[tuple[slice, Tensor]]:
     """Slices of the tokens, each with its logits, ``(chunk, vocab)``, to be overwritten.
 
@@ -402,13 +340,9 @@ def chunks(
 
 
 def _logits(
-    hidden: Tensor,
-    embedding: Tensor,
-    bias: Tensor | None,
-    dtype: torch.dtype,
-    out: Tensor | None,
+    hidden: Tensor, embedding: Tensor, bias: Tensor | None, dtype: torch.dtype, out: Tensor | None
 ) -> Tensor:
-    with torch.autocast(hidden.device.type, enabled=False):  # it would round to half precision
+    with unrounded(hidden.device):
         if out is not None:
             logits = torch.mm(hidden, embedding.T, out=out)
         elif hidden.dtype == dtype:
@@ -418,14 +352,7 @@ def _logits(
     return logits if bias is None else logits.add_(bias)
 
 
-def _rows(logits: Tensor) -> ModuleType:
+def kernels_for(logits: Tensor) -> ModuleType:
     """What works on rows of logits: two implementations of the same three functions."""
-    from oaxe.losses import softmax_rows
-
-    if logits.is_cuda and logits.dtype != torch.float64:
-        try:
-            from oaxe.losses.kernels import softmax
-        except ImportError:  # no Triton
-            return softmax_rows
-        return softmax
-    return softmax_rows
+    on_gpu = logits.is_cuda and logits.dtype != torch.float64
+    return (triton_kernels("softmax") if on_gpu else None) or softmax_rows

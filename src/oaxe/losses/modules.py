@@ -95,8 +95,7 @@ class OaXELoss(torch.nn.Module):
     ) -> Tensor | tuple[Tensor, Order]:
         """``logits (batch, length, vocab)``, ``target (batch, length)``."""
         options = self.options | {"weight": self.weight, "return_order": return_order}
-        found: Tensor | tuple[Tensor, Order] = oaxe_loss(logits, target, **options)
-        return found
+        return oaxe_loss(logits, target, **options)
 
 
 class AXELoss(torch.nn.Module):
@@ -179,10 +178,7 @@ class CTCLoss(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.options = named(
-            blank=blank,
-            ignore_index=ignore_index,
-            zero_infinity=zero_infinity,
-            reduction=reduction,
+            blank=blank, ignore_index=ignore_index, zero_infinity=zero_infinity, reduction=reduction
         )
 
     def forward(

@@ -15,6 +15,7 @@ from oaxe.losses.arguments import (
     Reduction,
     Targets,
     at_least_float32,
+    check_n,
     check_targets,
     kept_first,
     leading,
@@ -22,11 +23,10 @@ from oaxe.losses.arguments import (
     reduce,
 )
 from oaxe.losses.assignment import linear_assignment
-from oaxe.losses.fused import sentence_scores, shape_of_logits, uniform_losses
 from oaxe.losses.linear_softmax import as_linear_would, layer_logsumexp
-from oaxe.losses.ngrams import check_n
 from oaxe.losses.oaxe import check_truncation, least_probability
-from oaxe.losses.xe import check_label_smoothing
+from oaxe.losses.own_words import own_words, sentence_scores
+from oaxe.losses.xe import check_label_smoothing, uniform_losses
 
 
 class NgramOaXE(NamedTuple):
@@ -79,7 +79,7 @@ def ngram_oaxe_loss(
     targets = check_targets(logits, target, ignore_index, same_length=True)
     words = targets.words.gather(1, kept_first(targets.mask))
     log_probs = F.log_softmax(at_least_float32(logits), dim=-1)
-    costs = -log_probs.gather(2, words.unsqueeze(1).expand(-1, logits.shape[1], -1))
+    costs = -own_words(log_probs, words)
     found = _matched(costs, -log_probs.mean(2), targets, *options)
     return reduce(found.losses, targets, reduction)
 
@@ -104,17 +104,8 @@ def linear_ngram_oaxe_loss(
         >>> linear_ngram_oaxe_loss(hidden, torch.eye(4), torch.tensor([[0, 1, 2, 3]]))
         tensor(2.2504)
     """
-    found, targets = linear_ngram_oaxe(
-        input,
-        linear_weight,
-        target,
-        linear_bias=linear_bias,
-        ignore_index=ignore_index,
-        n=n,
-        truncation=truncation,
-        label_smoothing=label_smoothing,
-        capacity=capacity,
-    )
+    how = n, truncation, label_smoothing, linear_bias, ignore_index, capacity
+    found, targets = linear_ngram_oaxe(input, linear_weight, target, *how)
     return reduce(found.losses, targets, reduction)
 
 
@@ -122,7 +113,6 @@ def linear_ngram_oaxe(
     input: Tensor,
     linear_weight: Tensor,
     target: Tensor,
-    *,
     n: int,
     truncation: float,
     label_smoothing: float,
@@ -133,7 +123,7 @@ def linear_ngram_oaxe(
     """The same before it is reduced, with what was truncated."""
     options = check(n, truncation, label_smoothing)
     layer = as_linear_would(input, linear_weight, linear_bias)
-    targets = check_targets(shape_of_logits(layer), target, ignore_index, same_length=True)
+    targets = check_targets(layer.stand_in, target, ignore_index, same_length=True)
     words = targets.words.gather(1, kept_first(targets.mask))
     normalizer = layer_logsumexp(layer, targets.mask, capacity)
     costs = not_negative(normalizer.unsqueeze(2) - sentence_scores(layer, words))

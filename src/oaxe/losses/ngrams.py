@@ -13,17 +13,16 @@ places has :math:`\min(E / R, 1)` for an expected count E.
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from oaxe.losses.arguments import (
     Reduction,
     Targets,
-    at_least_float32,
-    check_whole,
+    check_n,
     leading,
     not_negative,
     reduce,
+    unrounded,
 )
 from oaxe.losses.ctc import (
     ctc_expected_bigrams,
@@ -32,9 +31,10 @@ from oaxe.losses.ctc import (
     ctc_tokens,
 )
 from oaxe.losses.dag import dag_arrivals, dag_moves, dag_words
-from oaxe.losses.fused import sentence_costs, sentence_scores, shape_of_logits
 from oaxe.losses.lattice import expected_ngrams
-from oaxe.losses.linear_softmax import as_linear_would, layer_overlap
+from oaxe.losses.linear_softmax import as_linear_would
+from oaxe.losses.overlap import layer_overlap
+from oaxe.losses.own_words import log_probs_of, sentence_costs, sentence_scores
 
 
 def dag_ngram_loss(
@@ -76,8 +76,7 @@ def dag_ngram_loss(
     """
     check_n(n)
     targets, words, links, mask = dag_words(logits, links, target, logit_mask, ignore_index)
-    log_probs = F.log_softmax(at_least_float32(logits), dim=-1)
-    emissions = log_probs.gather(2, words.unsqueeze(1).expand(-1, logits.shape[1], -1))
+    emissions = log_probs_of(logits, words)
     losses = _dag_losses(emissions.transpose(1, 2), links, words, targets, mask, n)
     return reduce(losses, targets, reduction)
 
@@ -105,8 +104,7 @@ def linear_dag_ngram_loss(
     """
     check_n(n)
     layer = as_linear_would(input, linear_weight, linear_bias)
-    logits = shape_of_logits(layer)
-    targets, words, links, mask = dag_words(logits, links, target, logit_mask, ignore_index)
+    targets, words, links, mask = dag_words(layer.stand_in, links, target, logit_mask, ignore_index)
     emissions = -sentence_costs(layer, words, mask, capacity).transpose(1, 2)
     return reduce(_dag_losses(emissions, links, words, targets, mask, n), targets, reduction)
 
@@ -115,12 +113,13 @@ def _dag_losses(
     emissions: Tensor, links: Tensor, words: Tensor, targets: Targets, mask: Tensor, n: int
 ) -> Tensor:
     """``(batch,)``, of the words' log-probabilities ``(batch, words, vertices)``."""
+    n = min(n, words.shape[1] + 1)  # one that no target has
     dtype = torch.promote_types(emissions.dtype, links.dtype)
     emissions, links = emissions.to(dtype), links.to(dtype)
     visits, moves = dag_arrivals(links, mask), dag_moves(links, mask)
     counts = expected_ngrams(visits, moves, emissions.exp(), n)
     reached = visits.unsqueeze(1)
-    with torch.autocast(moves.device.type, enabled=False):  # it would round to half precision
+    with unrounded(moves.device):
         for _ in range(1, n):
             reached = reached @ moves
     number = reached.sum((1, 2))
@@ -169,8 +168,7 @@ def ctc_ngram_loss(
     """
     _check_ctc_n(n)
     targets, tokens, mask = ctc_tokens(logits, target, blank, logit_mask, ignore_index)
-    log_probs = F.log_softmax(at_least_float32(logits), dim=-1)
-    emissions = log_probs.gather(2, tokens.unsqueeze(1).expand(-1, logits.shape[1], -1))
+    emissions = log_probs_of(logits, tokens)
     length = ctc_expected_length(logits, blank=blank, logit_mask=mask)
     return reduce(_ctc_losses(emissions, length, tokens, targets, mask, n), targets, reduction)
 
@@ -197,8 +195,7 @@ def linear_ctc_ngram_loss(
     """
     _check_ctc_n(n)
     layer = as_linear_would(input, linear_weight, linear_bias)
-    logits = shape_of_logits(layer)
-    targets, tokens, mask = ctc_tokens(logits, target, blank, logit_mask, ignore_index)
+    targets, tokens, mask = ctc_tokens(layer.stand_in, target, blank, logit_mask, ignore_index)
     normalizer, overlap = layer_overlap(layer, blank, mask, capacity)
     emissions = -not_negative(normalizer.unsqueeze(2) - sentence_scores(layer, tokens))
     said = 1 - emissions[:, :, -1].exp()
@@ -207,12 +204,7 @@ def linear_ctc_ngram_loss(
 
 
 def _ctc_losses(
-    emissions: Tensor,
-    length: Tensor,
-    tokens: Tensor,
-    targets: Targets,
-    mask: Tensor | None,
-    n: int,
+    emissions: Tensor, length: Tensor, tokens: Tensor, targets: Targets, mask: Tensor | None, n: int
 ) -> Tensor:
     """``(batch,)``, of log-probabilities ``(batch, predictions, targets + 1)``, a blank's last, and
     expected lengths ``(batch,)``."""
@@ -251,12 +243,7 @@ def _of_score(score: Tensor, n_words: Tensor, n: int) -> Tensor:
     return losses.masked_fill(n_words < n, 0)
 
 
-def check_n(n: int) -> None:
-    check_whole("n", n)
-    if n < 1:
-        raise ValueError(f"an n-gram has at least one word, got n = {n}")
-
-
 def _check_ctc_n(n: int) -> None:
-    if n not in (1, 2):
+    check_n(n)
+    if n > 2:
         raise ValueError(f"n must be 1 or 2 for CTC, got {n}; dag_ngram_loss takes any")

@@ -10,11 +10,14 @@ from oaxe.losses.arguments import (
     Targets,
     at_least_float32,
     check_class_weights,
+    check_number,
     check_targets,
     reduce,
 )
 from oaxe.losses.assignment import linear_assignment
-from oaxe.losses.xe import token_losses
+from oaxe.losses.linear_softmax import as_linear_would, layer_logsumexp
+from oaxe.losses.own_words import own_words, sentence_scores
+from oaxe.losses.xe import layer_losses, token_losses
 
 
 class Order(NamedTuple):
@@ -117,7 +120,75 @@ def oaxe_loss(
     loss = reduce(losses, targets, reduction, weight)
     if not return_order:
         return loss
-    return loss, Order(target.gather(1, positions), positions, truncated)
+    return loss, Order(in_order(target, positions), positions, truncated)
+
+
+@overload
+def linear_oaxe_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    capacity: int | None = None,
+    return_order: Literal[False] = False,
+    **options: Unpack[OaXEOptions],
+) -> Tensor: ...
+
+
+@overload
+def linear_oaxe_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    capacity: int | None = None,
+    return_order: Literal[True],
+    **options: Unpack[OaXEOptions],
+) -> tuple[Tensor, Order]: ...
+
+
+def linear_oaxe_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    truncation: float = 0.0,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: Reduction = "mean",
+    capacity: int | None = None,
+    return_order: bool = False,
+) -> Tensor | tuple[Tensor, Order]:
+    """:func:`oaxe_loss` of ``F.linear(input, linear_weight, linear_bias)``, without those logits.
+
+    The ordering is found on products in float32, also where hidden states are of half precision;
+    logits rounded to half precision may prefer another one. Class weights need the logsumexp for
+    the ordering too: one more product with the embedding.
+
+    Example:
+        >>> hidden = torch.tensor([[[2.0, 0.0], [0.0, 2.0]]])
+        >>> linear_oaxe_loss(hidden, torch.eye(2), torch.tensor([[1, 0]]))
+        tensor(0.1269)
+    """
+    check_truncation(truncation)
+    layer = as_linear_would(input, linear_weight, linear_bias)
+    targets = check_targets(layer.stand_in, target, ignore_index, same_length=True)
+    weight = check_class_weights(weight, layer.stand_in)
+    with torch.no_grad():
+        normalizer = None if weight is None else layer_logsumexp(layer, targets.mask, capacity)
+        positions = match(sentence_scores(layer, targets.words), targets, weight, normalizer)
+    targets = reordered(targets, positions)
+    dtype = torch.promote_types(layer.hidden.dtype, torch.float32)
+    options = label_smoothing, least_probability(truncation, dtype), reduction, capacity
+    losses, kept = layer_losses(layer, targets, weight, *options)
+    loss = reduce(losses, targets, reduction, weight)
+    if not return_order:
+        return loss
+    return loss, Order(in_order(target, positions), positions, targets.mask & ~kept)
 
 
 def best_order(
@@ -141,7 +212,12 @@ def best_order(
     """
     targets = check_targets(logits, target, ignore_index, same_length=True)
     weight = check_class_weights(weight, logits)
-    return target.gather(1, best_positions(logits, targets, weight))
+    return in_order(target, best_positions(logits, targets, weight))
+
+
+def in_order(target: Tensor, positions: Tensor) -> Tensor:
+    """The target as it was given, ignored words included; torch cannot gather all whole numbers."""
+    return target.long().gather(1, positions).to(target.dtype)
 
 
 def best_positions(logits: Tensor, targets: Targets, weight: Tensor | None = None) -> Tensor:
@@ -151,9 +227,8 @@ def best_positions(logits: Tensor, targets: Targets, weight: Tensor | None = Non
     constant added to a row of the cost matrix changes no assignment. With weights it is multiplied
     by those of the words, a constant no more: the costs are of log-probabilities.
     """
-    words = targets.words.unsqueeze(1).expand(-1, targets.words.shape[1], -1)
     logits = logits.detach()
-    scores = at_least_float32(logits.gather(2, words))  # (batch, position, word)
+    scores = at_least_float32(own_words(logits, targets.words))
     normalizer = None if weight is None else at_least_float32(logits).logsumexp(-1)
     return match(scores, targets, weight, normalizer)
 
@@ -176,6 +251,7 @@ def reordered(targets: Targets, positions: Tensor) -> Targets:
 
 
 def check_truncation(truncation: float) -> None:
+    check_number("truncation", truncation)
     if not 0 <= truncation < 1:
         raise ValueError(f"truncation must be in [0, 1), 0 for none; got {truncation}")
 

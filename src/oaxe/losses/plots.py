@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from oaxe.losses.arguments import check_tensors
 from oaxe.losses.axe import alignment_costs, axe_loss, monotone_alignment
 from oaxe.losses.oaxe import oaxe_loss
 from oaxe.losses.xe import xe_loss
@@ -46,6 +47,7 @@ def plot_alignment(
     Returns:
         The figure; ``figure.savefig("alignment.png")`` writes it.
     """
+    check_tensors(logits=logits, target=target)
     figure_class = _figure_class()
     if logits.dim() != 2 or target.dim() != 1 or len(logits) != len(target) or len(target) == 0:
         raise ValueError(
@@ -129,7 +131,7 @@ def alignment_cells(
     cells = {"XE": (xe, [(i, i) for i in range(length)])}
     if blank is not None:
         _, costs = alignment_costs(batch, words, blank, None, ignore_index=-100)
-        best = monotone_alignment(*costs, delta)
+        best = monotone_alignment(costs, delta)
         aligned = [(position, i) for i, position in enumerate(best.position[0].tolist())]
         aligned += [(position, length) for position in best.blank[0].nonzero().flatten().tolist()]
         axe = float(axe_loss(batch, words, blank=blank, delta=delta, reduction="sum"))

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from oaxe.losses.arguments import not_negative
 from oaxe.losses.ctc import ctc_losses, ctc_tokens
-from oaxe.losses.fused import sentence_scores, shape_of_logits
 from oaxe.losses.linear_softmax import as_linear_would, layer_logsumexp
+from oaxe.losses.own_words import sentence_scores
 
 UNTIL_ANY = 2 / 3  # of the training: from the mean of all references to any of them
 
@@ -21,7 +21,6 @@ def linear_reference_losses(
     references: Tensor,
     *,
     blank: int,
-    linear_bias: Tensor | None = None,
     logit_mask: Tensor | None = None,
     ignore_index: int = -100,
     capacity: int | None = None,
@@ -31,7 +30,7 @@ def linear_reference_losses(
     Infinite for a reference without words, and for one that is impossible.
 
     Args:
-        input, linear_weight, linear_bias, capacity: see :mod:`oaxe.losses.fused`.
+        input, linear_weight, capacity: see :mod:`oaxe.losses`.
         references: ``(batch, references, targets)`` token ids, none of them the blank.
         blank, logit_mask, ignore_index: as for :func:`ctc_loss`.
 
@@ -41,11 +40,11 @@ def linear_reference_losses(
         >>> linear_reference_losses(hidden, torch.eye(3), references, blank=2)
         tensor([[4.9420e-04, 1.8000e+01,        inf]])
     """
-    layer = as_linear_would(input, linear_weight, linear_bias)
-    logits, normalizer = shape_of_logits(layer), None
+    layer = as_linear_would(input, linear_weight, None)
+    normalizer = None
     losses = []
     for target in references.unbind(1):
-        targets, tokens, mask = ctc_tokens(logits, target, blank, logit_mask, ignore_index)
+        targets, tokens, mask = ctc_tokens(layer.stand_in, target, blank, logit_mask, ignore_index)
         if normalizer is None:
             normalizer = layer_logsumexp(layer, mask, capacity).unsqueeze(2)
         emissions = -not_negative(normalizer - sentence_scores(layer, tokens))

@@ -26,13 +26,11 @@ class Rows(NamedTuple):
 
     def take(self, x: Tensor) -> Tensor:
         """``(n, ...)`` to ``(capacity, ...)``, zeros behind the last; differentiable."""
-        out: Tensor = _Move.apply(x, self.origin, self.slot)  # type: ignore[no-untyped-call]
-        return out
+        return _Move.apply(x, self.origin, self.slot)  # type: ignore[no-untyped-call]
 
     def put(self, x: Tensor) -> Tensor:
         """``(capacity, ...)`` to ``(n, ...)``, zeros for rows that take no part; differentiable."""
-        out: Tensor = _Move.apply(x, self.slot, self.origin)  # type: ignore[no-untyped-call]
-        return out
+        return _Move.apply(x, self.slot, self.origin)  # type: ignore[no-untyped-call]
 
 
 def rows_of(mask: Tensor, capacity: int) -> Rows:
@@ -62,16 +60,10 @@ class _Move(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, there: Tensor, back: Tensor) -> Tensor:
         ctx.save_for_backward(there, back)
-        return _gathered(x, there)
+        padded = F.pad(x, (0, 0) * (x.dim() - 1) + (0, 1))  # zeros, for who has no place
+        return padded.index_select(0, there)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         there, back = ctx.saved_tensors
-        moved: Tensor = _Move.apply(gradient, back, there)  # type: ignore[no-untyped-call]
-        return moved, None, None
-
-
-def _gathered(x: Tensor, index: Tensor) -> Tensor:
-    """Rows at ``index``; zeros where it is one behind the last."""
-    padded = F.pad(x, (0, 0) * (x.dim() - 1) + (0, 1))
-    return padded.index_select(0, index)
+        return _Move.apply(gradient, back, there), None, None  # type: ignore[no-untyped-call]

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import oaxe
-from oaxe.losses import NotFiniteError, linear_softmax
+from oaxe.losses import NotFiniteError, linear_softmax, overlap
 from oaxe.losses.arguments import not_negative
 
 VOCAB, DIM, BLANK = 11, 6, 10
@@ -288,8 +288,8 @@ class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
             "oaxe::linear_logsumexp": linear_softmax._logsumexp,
             "oaxe::linear_logsumexp_backward": linear_softmax._logsumexp_backward,
             "oaxe::linear_cross_entropy": linear_softmax._cross_entropy,
-            "oaxe::linear_overlap": linear_softmax._overlap,
-            "oaxe::linear_overlap_backward": linear_softmax._overlap_backward,
+            "oaxe::linear_overlap": overlap._overlap,
+            "oaxe::linear_overlap_backward": overlap._overlap_backward,
         }
         self.entered: set[str] = set()
 
