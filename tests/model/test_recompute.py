@@ -63,7 +63,7 @@ def test_little_is_kept_and_nothing_changes(kind: str, norm: str, dtype: torch.d
 @pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU: test_gpu_model.py")
 def test_the_kernel_that_drops_draws_the_same_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
-    monkeypatch.setattr("oaxe.model.residual._is_fused", lambda x, update: True)
+    monkeypatch.setattr("oaxe.model.residual.pays", lambda x: True)
     model = micro_transformer(**ONE_LAYER, dim=128, dropout=0.3).train()
     expected, _ = differentiate(model, torch.bfloat16)
     model.recompute = True

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from oaxe.model.transformer import SIZES, Transformer, initialise, positions_from_end
-from oaxe.text.batches import Room
+from oaxe.text.plans import Room
 from oaxe.text.symbols import MASK, PAD
 from tests.models import MICRO, VOCAB, hidden_states, micro_transformer, random_batch
 

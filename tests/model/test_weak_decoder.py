@@ -1,6 +1,8 @@
 """The weak decoder: its loss word by word, what it sees, and that finished models lack it."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from oaxe.model.masking import IGNORED
 from oaxe.model.transformer import Encoded
 from oaxe.model.weak_decoder import WeakDecoder
 from oaxe.systems import System
+from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import BOS, EOS, PAD
 from oaxe.training.start import take_over
 from tests.models import micro
@@ -74,7 +77,12 @@ def test_rows_without_a_sentence_have_no_loss() -> None:
 @pytest.mark.parametrize("name", ["ctc", "ctc_glat", "dag"])
 def test_a_finished_model_lacks_it(name: str, tmp_path: Path) -> None:
     model = weak(name).eval()
-    save_folder(tmp_path, model, b"subwords", {"languages": ["en", "de"], "decoding": {}})
+    save_folder(
+        tmp_path,
+        model,
+        cast(Subwords, SimpleNamespace(model=b"subwords")),
+        {"languages": ["en", "de"], "decoding": {}},
+    )
     found, _, _ = load_folder(tmp_path)
     assert isinstance(found, System)
     kept = {n: w for n, w in model.state_dict().items() if not n.startswith("weak.")}

@@ -103,7 +103,7 @@ def test_trains_with_the_targets_of_several_folders(data: Path, tmp_path: Path) 
         train__steps=2,
     )
     corpus = gather(settings, join()).corpus
-    first = corpus.target(0).tolist()
+    first = corpus.targets[0].tolist()
     n = (len(first) - 2) // 3
     assert first == [*first[:n], EOS, *first[:n], EOS, *first[:n]]
     assert train(settings, Console(quiet=True))["step"] == 2

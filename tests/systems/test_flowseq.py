@@ -1,7 +1,7 @@
 """FlowSeq: the bound and the prior's density by hand, decoding by a plain loop, and it learns."""
 
 import math
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import pytest
 import torch
@@ -138,6 +138,23 @@ def test_decoding_equals_a_plain_loop(repeats: Repeats) -> None:
         for one in found:
             assert one.tokens == expected[one.length][0]
             assert one.score == pytest.approx(expected[one.length][1], rel=1e-3)
+
+
+def test_forbids_repeats() -> None:
+    """Of the same lengths; where the likeliest words have no repeats, these are the same."""
+    model, source, same_words = flowseq(), random_batch(*[4] * 30), 0
+    apart, kept = (model.translate(source, Decoding(2, repeats)) for repeats in ("forbid", "keep"))
+    for ours, plain in zip(apart, kept, strict=True):
+        by_length = {one.length: one for one in plain}
+        for one in ours:
+            likeliest = by_length[one.length]
+            assert len(one.tokens) == one.length
+            assert all(a != b for a, b in pairwise(one.tokens))
+            assert one.score <= likeliest.score + 1e-6
+            if all(a != b for a, b in pairwise(likeliest.tokens)):
+                assert one.tokens == likeliest.tokens
+                same_words += 1
+    assert 0 < same_words < 60
 
 
 def test_starts_as_a_cmlm_does() -> None:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from oaxe.decoding.translator import Translator
-from oaxe.model.transformer import DecoderLayer
+from oaxe.model.layers import DecoderLayer
 from oaxe.support.errors import UserError
 from oaxe.systems import System
 from oaxe.systems.hint import Decoding, Model, cross_entropy, too_alike, watched, weights

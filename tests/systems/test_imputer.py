@@ -1,9 +1,11 @@
 """Imputer: which labels are shown, by enumeration, the loss beside them, and that it learns."""
 
+from typing import Any
+
 import pytest
 import torch
 
-from oaxe.losses.imputer import imputer_loss
+from oaxe.losses.imputer import linear_imputer_loss
 from oaxe.model.masking import IGNORED
 from oaxe.systems.imputer import Decoding, Model
 from oaxe.text.symbols import BLANK, PAD
@@ -63,9 +65,9 @@ def test_loss_is_that_of_logits_that_see_the_labels(monkeypatch: pytest.MonkeyPa
     loss, statistics = model(example, progress_of(model))
     inputs = torch.where(shown == IGNORED, example.inputs, shown)
     logits = model.transformer.logits(hidden_states(model.transformer, source, inputs))
-    expected = imputer_loss(
-        logits, example.target, shown, blank=BLANK, logit_mask=example.mask, reduction="sum"
-    )
+    how: dict[str, Any] = {"blank": BLANK, "logit_mask": example.mask, "reduction": "sum"}
+    one = torch.eye(logits.shape[2])
+    expected = linear_imputer_loss(logits, one, example.target, shown, **how)
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
     weights = [*model.parameters()]
     pairs = (torch.autograd.grad(x, weights, materialize_grads=True) for x in (loss, expected))

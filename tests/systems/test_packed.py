@@ -8,7 +8,7 @@ from torch import Tensor
 
 from oaxe.support.config import build as build_options
 from oaxe.systems import Example, Progress, System, build, built_in, find
-from oaxe.text.batches import Room
+from oaxe.text.plans import Room
 from oaxe.text.symbols import EOS, PAD
 
 SIZE = {"dim": 32, "ffn": 64, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}

@@ -94,7 +94,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "label_smoothing": 0.2,
             "length_weight": 0.5,
         },
-        {"length_candidates": 2, "repeats": "keep", "length_penalty": 0.5},
+        {"length_candidates": 2, "repeats": "forbid", **SHARE},
     ),
     "hint": (
         {

@@ -6,10 +6,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from oaxe.decoding.exported import export
 from oaxe.decoding.translator import Translator
+from oaxe.text.corpus import Corpus
+from oaxe.text.ngram_files import save_ngrams
+from oaxe.text.ngrams import estimate
 from oaxe.training import exporting
 from oaxe.training.exporting import SHARES, WORTH, choose_cpu_decoding, choose_share, validation_of
-from oaxe.training.validation import bleu
+from oaxe.training.validation import scores
 from tests.runs import settings_of, train_small
 
 
@@ -31,7 +35,7 @@ def test_the_fewest_lengths_that_are_as_good(run: Path, monkeypatch: pytest.Monk
     assert lengths[-1] == 4  # all of them
     for record in tried:
         translator.change_decoding(length_share=record["length_share"])
-        assert bleu(translator, validation) == pytest.approx(record["bleu"])
+        assert scores(translator, validation)["score"] == pytest.approx(record["bleu"])
     choose_share(translator, validation)
     chosen = SHARES.index(float(str(translator.decoding["length_share"])))
     best = max(record["bleu"] for record in tried)
@@ -58,20 +62,40 @@ def test_decoding_is_chosen_where_the_validation_text_is(run: Path, tmp_path: Pa
     assert translator.decoding["length_share"] == 0
 
 
-def test_what_depended_on_beam_search_is_chosen_anew(data: Path, tmp_path: Path) -> None:
+def test_what_depended_on_samples_is_chosen_anew(data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train_small(settings_of(data, run, model__system="ctc", train__steps=10))
     translator = Translator.from_pretrained(run)
     translator.change_decoding(method="greedy", bonus=3.0)
     with_bonus = translator.decoding
-    translator.change_decoding(method="beam")
-    with pytest.warns(UserWarning, match="has no method: beam; it is exported with method: greedy"):
+    translator.change_decoding(method="samples")
+    with pytest.warns(UserWarning, match="has no method: samples; it is exported with method: gre"):
         assert choose_cpu_decoding(translator, str(run), Console(quiet=True))
     validation = validation_of(translator, str(run))
     assert validation
     assert translator.decoding["method"] == "greedy"
-    chosen = bleu(translator, validation)
+    chosen = scores(translator, validation)["score"]
     translator.change_decoding(**with_bonus)
-    assert chosen >= bleu(translator, validation)
+    assert chosen >= scores(translator, validation)["score"]
     assert not choose_cpu_decoding(translator, str(run), Console(quiet=True))  # nothing to change
     assert translator.decoding == with_bonus
+
+
+def test_ngrams_are_weighed_on_validation_text(data: Path, tmp_path: Path) -> None:
+    run, ngrams = tmp_path / "run", tmp_path / "lm"
+    train_small(settings_of(data, run, model__system="ctc", train__steps=10))
+    translator, targets = Translator.from_pretrained(run), Corpus.open(data, "train").targets
+    vocab_size = translator.subwords.vocab_size
+    save_ngrams(ngrams, estimate(targets, vocab_size, 3), translator.subwords)
+    assert choose_cpu_decoding(translator, str(run), Console(quiet=True), ngrams)
+    assert translator.decoding["method"] == "beam"
+    validation = validation_of(translator, str(run))
+    assert validation
+    chosen = scores(translator, validation)["score"]
+    own = translator.decoding["bonus"], translator.decoding["lm_weight"]
+    for bonus, weight in ((0.0, 0.3), (own[0], 0.0), (0.0, own[1])):
+        translator.change_decoding(bonus=bonus, lm_weight=weight)
+        assert chosen >= scores(translator, validation)["score"]
+    export(translator, tmp_path / "cpu", int8=True)
+    found = Translator.from_pretrained(tmp_path / "cpu").decoding
+    assert found["lm"] == str(tmp_path / "cpu" / "ngrams")

@@ -18,7 +18,7 @@ from torch import Tensor
 from oaxe.model.statistics import Statistics
 from oaxe.support.errors import UserError
 from oaxe.systems import Example, Progress, cmlm
-from oaxe.text.batches import BANDS, Room
+from oaxe.text.plans import BANDS, Room
 from oaxe.training.ranks import Ranks
 from oaxe.training.run import assemble, gather
 from oaxe.training.trainer import Trainer

@@ -15,8 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from oaxe.text.batches import Update, UpdateLoader, collate, plan_epoch
+from oaxe.text.batches import Update, UpdateLoader, collate
 from oaxe.text.corpus import Corpus
+from oaxe.text.plans import Limits, plan_epoch
 from oaxe.training.ranks import Ranks
 from oaxe.training.run import new_system
 from oaxe.training.trainer import Trainer
@@ -70,7 +71,9 @@ def test_fewer_sentences_than_ranks(data: Path, tmp_path: Path) -> None:
     }
     corpus = Corpus.open(data, "train")
     lengths = corpus.source_lengths, corpus.target_lengths
-    plan = plan_epoch(*lengths, max_tokens=120, update_tokens=6, seed=1, epoch=0, world_size=3)
+    plan = plan_epoch(
+        *lengths, Limits(max_tokens=120, update_tokens=6, seed=1, epoch=0, world_size=3)
+    )
     assert min(sum(map(len, update)) for update in plan[:4]) < 3
     train_small(settings_of(data, tmp_path / "one", **changes))
     assert train_on_ranks(settings_of(data, tmp_path / "three", **changes), 3) == [""] * 3

@@ -11,7 +11,7 @@ import pytest
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from oaxe.model.transformer import EncoderLayer
+from oaxe.model.layers import EncoderLayer
 from tests.runs import (
     final_tensors,
     metrics,

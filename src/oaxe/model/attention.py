@@ -33,9 +33,14 @@ def attention(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: boo
         ...     1, 2, 2, 1, 2), None, causal=False)
         tensor([[[[0.5000, 0.5000]]]])
     """
-    if _is_short(query, key_value) and (mask is None or len(mask) == len(query)):
-        out: Tensor = _short_attention(query, key_value, mask, causal)
-        return out
+    if (
+        kernel is not None
+        and pays(query)
+        and query.shape[3] in kernel.HEAD_DIMS
+        and max(query.shape[1], key_value.shape[1]) <= kernel.LONGEST
+        and (mask is None or len(mask) == len(query))
+    ):
+        return _short_attention(query, key_value, mask, causal)
     keys, values = key_value.unbind(2)
     return F.scaled_dot_product_attention(
         query.transpose(1, 2),
@@ -81,20 +86,10 @@ def has_step_kernel(x: Tensor, rows: int, head_dim: int) -> bool:
     )
 
 
-def _is_short(query: Tensor, key_value: Tensor) -> bool:
-    return (
-        kernel is not None
-        and query.is_cuda
-        and query.dtype in (torch.bfloat16, torch.float16)
-        and query.shape[3] in kernel.HEAD_DIMS
-        and max(query.shape[1], key_value.shape[1]) <= kernel.LONGEST
-        and is_large(query)
-    )
-
-
-def is_large(x: Tensor) -> bool:
-    """``x (batch, length, ...)``"""
-    return KERNELS and x.shape[0] * x.shape[1] >= LARGE
+def pays(x: Tensor) -> bool:
+    """Whether kernels are for ``x (batch, length, ...)``: enough of half precision on a GPU."""
+    half = x.is_cuda and x.dtype in (torch.bfloat16, torch.float16)
+    return KERNELS and half and x.shape[0] * x.shape[1] >= LARGE
 
 
 # Registered operators, so that torch.compile takes each as one opaque call.
@@ -104,7 +99,7 @@ def _short_attention(query: Tensor, key_value: Tensor, mask: Tensor | None, caus
 
 
 @_short_attention.register_fake
-def _(query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+def _(query: Tensor, *_: Any) -> Tensor:
     return query.new_empty(query.shape)
 
 
@@ -116,9 +111,7 @@ def _short_attention_backward(
 
 
 @_short_attention_backward.register_fake
-def _(
-    query: Tensor, key_value: Tensor, mask: Tensor | None, causal: bool, gradient: Tensor
-) -> tuple[Tensor, Tensor]:
+def _(query: Tensor, key_value: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return query.new_empty(query.shape), key_value.new_empty(key_value.shape)
 
 

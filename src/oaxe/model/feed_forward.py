@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oaxe.model.attention import is_large
+from oaxe.model.attention import pays
 
 try:
     from oaxe.model.kernels import gelu as kernel
@@ -24,16 +24,11 @@ def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         >>> linear_gelu(torch.ones(1, 1, 2), torch.eye(2), torch.tensor([0.0, -1.0]))
         tensor([[[0.8413, 0.0000]]])
     """
-    if not _is_fused(x):
+    if kernel is None or not pays(x):
         return F.gelu(F.linear(x, weight, bias))
     rows = x.reshape(-1, x.shape[-1])
-    out: Tensor = _linear_gelu(rows, weight.to(x.dtype), bias.to(x.dtype))[0]
+    out, _ = _linear_gelu(rows, weight.to(x.dtype), bias.to(x.dtype))
     return out.view(*x.shape[:-1], weight.shape[0])
-
-
-def _is_fused(x: Tensor) -> bool:
-    half = x.dtype in (torch.bfloat16, torch.float16)
-    return kernel is not None and x.is_cuda and half and is_large(x)
 
 
 # Registered operators, so that torch.compile takes each as one opaque call.
@@ -70,8 +65,7 @@ def _remember(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) 
 
 
 def _differentiate(ctx: Any, gradient: Tensor, *others: None) -> tuple[Tensor, Tensor, Tensor]:
-    found: tuple[Tensor, Tensor, Tensor] = _backward(gradient, *ctx.saved_tensors)
-    return found
+    return _backward(gradient, *ctx.saved_tensors)
 
 
 _linear_gelu.register_autograd(_differentiate, setup_context=_remember)

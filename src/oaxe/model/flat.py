@@ -1,13 +1,11 @@
 """Encoder and decoder layers over packed sentences: one after the other, without padding.
 
-The layers are those of :mod:`oaxe.model.transformer`, and so is what they compute. Every sum waits
+The layers are those of :mod:`oaxe.model.layers`, and so is what they compute. Every sum waits
 for the normalisation that follows it, in this block or the next, so that a GPU does both at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,12 +13,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from oaxe.model.feed_forward import linear_gelu
+from oaxe.model.layers import Attention, FeedForward, Residual
 from oaxe.model.residual import Dropout, sum_and_normalise
 from oaxe.model.span_attention import cross_attention, is_fast, self_attention
 from oaxe.model.spans import Spans
-
-if TYPE_CHECKING:  # the Transformer imports this module
-    from oaxe.model.transformer import Attention, FeedForward, Residual
 
 
 class Stream(NamedTuple):
@@ -40,7 +36,7 @@ def encode_flat(
     """The last hidden states of an encoder, ``(tokens, dim)``.
 
     Args:
-        layers: of type :class:`~oaxe.model.transformer.EncoderLayer`, all weights of one dtype but
+        layers: of type :class:`~oaxe.model.layers.EncoderLayer`, all weights of one dtype but
             for normalisations, which may be more precise.
         x: ``(tokens, dim)``, embedded. Of the dtype of the weights; or more precise, if layers
             are normalised before each block.
@@ -49,8 +45,7 @@ def encode_flat(
         recompute: compute activations again in the backward pass, instead of keeping them.
     """
     if not len(layers):  # a language model
-        out: Tensor = norm(x).to(x.dtype)
-        return out
+        return norm(x).to(x.dtype)
     stream = _begin(layers, x)
     for layer in layers:
         stream = _through(_encoder_layer, recompute, layer, stream, spans)
@@ -69,7 +64,7 @@ def decode_flat(
     """The last hidden states of a decoder, ``(tokens, dim)``.
 
     Args:
-        layers: of type :class:`~oaxe.model.transformer.DecoderLayer`.
+        layers: of type :class:`~oaxe.model.layers.DecoderLayer`.
         x, norm, recompute: as for :func:`encode_flat`.
         spans: which of its own tokens each one sees.
         source: ``(keys, dim)``, encoded.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from oaxe.losses.arguments import at_least_float32
-from oaxe.model.transformer import DecoderLayer, Encoded
+from oaxe.model.layers import DecoderLayer, Encoded
 
 
 class SourceAttention(nn.Module):

@@ -17,9 +17,7 @@ IGNORED = -100  # the default ignore_index of the losses
 Masking = Literal["unobserved", "partial-all", "partial-masks"]
 
 
-def decoder_inputs(
-    target: Tensor, masking: Masking, generator: torch.Generator | None = None
-) -> tuple[Tensor, Tensor]:
+def decoder_inputs(target: Tensor, masking: Masking) -> tuple[Tensor, Tensor]:
     """Inputs and targets of a model that predicts all words in one pass.
 
     Args:
@@ -29,7 +27,6 @@ def decoder_inputs(
             1..N, are MASK and the others show their token; the loss is over all tokens.
             ``"partial-masks"``: the same, but the loss is only over tokens under a MASK, as the
             CMLM is trained.
-        generator: source of the random positions; numbers are drawn on its device.
 
     Example:
         >>> decoder_inputs(torch.tensor([[8, 9, PAD]]), "unobserved")
@@ -41,17 +38,16 @@ def decoder_inputs(
     wanted = target.masked_fill(~real, IGNORED)
     if masking == "unobserved":
         return target.masked_fill(real, MASK), wanted
-    masked = random_positions(real, generator)
+    masked = random_positions(real)
     if masking == "partial-masks":
         wanted = wanted.masked_fill(~masked, IGNORED)
     return target.masked_fill(masked, MASK), wanted
 
 
-def random_positions(real: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def random_positions(real: Tensor) -> Tensor:
     """``(batch, length)`` bool: k of the N real positions of each row, k uniform in 1..N."""
     batch, length = real.shape
-    device = real.device if generator is None else generator.device
-    draws = torch.rand(batch, length + 1, generator=generator, device=device).to(real.device)
+    draws = torch.rand(batch, length + 1, device=real.device)
     n = real.sum(1, keepdim=True)
     k = 1 + (draws[:, :1] * n).long()  # draws are below 1; rounding up to n + 1 is harmless below
     order = draws[:, 1:].masked_fill(~real, 2.0).argsort(1)

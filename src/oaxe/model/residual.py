@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oaxe.model.attention import is_large
+from oaxe.model.attention import pays
 from oaxe.model.dropout import dropped
 from oaxe.model.span_attention import is_fast
 
@@ -42,14 +42,13 @@ def add_and_normalise(
         >>> add_and_normalise(x, x, torch.ones(4), torch.zeros(4), 1e-5, drop=0.0)
         tensor([[[-1.3416, -0.4472,  0.4472,  1.3416]]])
     """
-    if _is_fused(x, update):
+    if kernel is not None and pays(update) and update.shape[-1] in kernel.DIMS:
         seed = (
             torch.randint(2**62, (), device=x.device)
             if drop
             else x.new_zeros((), dtype=torch.int64)
         )
-        out: Tensor = _add_and_normalise(x, update, weight, bias, seed, eps, drop)[0]
-        return out
+        return _add_and_normalise(x, update, weight, bias, seed, eps, drop)[0]
     return F.layer_norm(x + dropped(update, drop), weight.shape, weight, bias, eps)
 
 
@@ -74,25 +73,14 @@ def sum_and_normalise(
         dtype: of the result, the one of the layers that read it.
     """
     if is_fast(dtype, x.device) and kernel is not None and x.shape[-1] in kernel.DIMS:
-        out: tuple[Tensor, Tensor, Tensor] = _Sum.apply(  # type: ignore[no-untyped-call]
+        return _Sum.apply(  # type: ignore[no-untyped-call]
             x, update, update_bias, norm.weight, norm.bias, norm.eps, *dropout, dtype
         )
-        return out
     if update is not None:
         with_bias = update if update_bias is None else update + update_bias
         x = x + dropped(with_bias, dropout.probability)
     normal = norm(x.to(norm.weight.dtype)).to(dtype)
     return normal, normal, x
-
-
-def _is_fused(x: Tensor, update: Tensor) -> bool:
-    return (
-        kernel is not None
-        and update.is_cuda
-        and update.dtype in (torch.bfloat16, torch.float16)
-        and update.shape[-1] in kernel.DIMS
-        and is_large(x)
-    )
 
 
 # Registered operators, so that torch.compile takes each as one opaque call.
@@ -105,9 +93,7 @@ def _add_and_normalise(
 
 
 @_add_and_normalise.register_fake
-def _(
-    x: Tensor, update: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, eps: float, drop: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _(x: Tensor, update: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     n_rows = x.numel() // x.shape[-1]
     mean, scale = (x.new_empty(n_rows, dtype=torch.float32) for _ in range(2))
     return update.new_empty(update.shape), x.new_empty(x.shape), mean, scale
@@ -133,13 +119,7 @@ def _backward(
 
 @_backward.register_fake
 def _(
-    gradient: Tensor,
-    total: Tensor,
-    mean: Tensor,
-    scale: Tensor,
-    weight: Tensor,
-    seed: Tensor,
-    drop: float,
+    gradient: Tensor, total: Tensor, mean: Tensor, scale: Tensor, weight: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     of_weight, of_bias = (weight.new_empty(weight.shape) for _ in range(2))
     return torch.empty_like(total), gradient.new_empty(gradient.shape), of_weight, of_bias

@@ -36,8 +36,7 @@ def self_attention(x: Tensor, weight: Tensor, bias: Tensor, heads: int, spans: S
                 [2.]])
     """
     if _is_fused(x, heads):
-        out: Tensor = _SelfAttention.apply(x, weight, bias, heads, spans)  # type: ignore[no-untyped-call]
-        return out
+        return _SelfAttention.apply(x, weight, bias, heads, spans)  # type: ignore[no-untyped-call]
     query, key, value = F.linear(x, weight, bias).view(len(x), 3, heads, -1).unbind(1)
     return _attention(query, key, value, spans).reshape(x.shape)
 

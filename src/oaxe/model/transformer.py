@@ -12,17 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from oaxe.losses import linear_xe_loss
 from oaxe.losses.rows import Rows, rows_of
-from oaxe.model.attention import attention, has_step_kernel, step_attention
+from oaxe.model.attention import has_step_kernel
 from oaxe.model.dropout import DropoutLayer
-from oaxe.model.feed_forward import linear_gelu
 from oaxe.model.flat import decode_flat, encode_flat
-from oaxe.model.residual import Dropout, add_and_normalise, sum_and_normalise
+from oaxe.model.layers import DecoderLayer, EncoderLayer, Store
+from oaxe.model.layers import Encoded as Encoded
+from oaxe.model.layers import Norm as Norm
+from oaxe.model.residual import Dropout, sum_and_normalise
 from oaxe.model.spans import Spans, spans_between
-from oaxe.text.batches import Room
+from oaxe.text.plans import Room
 from oaxe.text.symbols import PAD
 
-Norm = Literal["post", "pre"]
 Positions = Literal["start", "both"]
 
 
@@ -44,21 +46,6 @@ SIZES: dict[str, Size] = {
 }
 
 
-class Encoded(NamedTuple):
-    hidden: Tensor  # (batch, source_len, dim); packed: (tokens, dim)
-    mask: Tensor  # (batch, source_len) bool
-    rows: Rows | None = None  # where the tokens are, if they are packed
-
-    @property
-    def first(self) -> Tensor:
-        """``(batch, dim)``: the state of each sentence's first token."""
-        if self.rows is None:
-            return self.hidden[:, 0]
-        return self.hidden[
-            self.rows.slot.view(self.mask.shape)[:, 0].clamp(max=len(self.hidden) - 1)
-        ]
-
-
 class Cache(NamedTuple):
     """Keys and values that a causal decoder need not compute again, of all its layers.
 
@@ -70,138 +57,6 @@ class Cache(NamedTuple):
     mask: Tensor  # (sentences, source_len) bool
     own: Tensor  # (layers, sentences, steps, k, 2, heads, dim / heads)
     paths: Tensor  # (sentences, k, steps) int32: the row that this one was then, -1 if not yet
-
-
-class Store(NamedTuple):
-    """Keys and values that the rows of a sentence share; see :func:`step_attention`."""
-
-    key_value: Tensor  # (sentences, keys, 2, heads, dim / heads)
-    n_keys: Tensor  # (sentences,)
-    mask: Tensor | None
-    paths: Tensor | None = None
-    place: Tensor | None = None  # (sentences,): where each puts its new keys; None: it has none
-
-    def write(self, new: Tensor) -> None:
-        """``new (sentences, k, 2, heads, dim / heads)``"""
-        assert self.place is not None
-        self.key_value.view(-1, *new.shape[1:]).index_copy_(0, self.place, new)
-
-
-class Attention(nn.Module):
-    """Multi-head attention, to the sequence itself or to keys and values computed before."""
-
-    def __init__(self, dim: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query = nn.Linear(dim, dim)
-        self.key_value = nn.Linear(dim, 2 * dim)
-        self.output = nn.Linear(dim, dim)
-
-    def keys_values(self, x: Tensor) -> Tensor:
-        """``(batch, length, 2, heads, dim / heads)``"""
-        batch, length, dim = x.shape
-        both: Tensor = self.key_value(x)
-        return both.view(batch, length, 2, self.heads, dim // self.heads)
-
-    def forward(
-        self,
-        x: Tensor,  # (rows, length, dim)
-        seen: Tensor | Store | None,  # (batch or rows, keys) bool; None: all, but see causal
-        source: Tensor | None = None,  # keys and values
-        causal: bool = False,
-    ) -> Tensor:
-        if isinstance(seen, Store):
-            return self._next(x, seen)
-        if source is None:
-            source = self.keys_values(x)
-        # Several rows of x may share one source sentence (length candidates). Keys and values do
-        # not depend on the row, so they are just more queries of them.
-        batch, _, _, heads, head_dim = source.shape
-        queries = self.query(x).view(batch, -1, heads, head_dim)
-        out: Tensor = self.output(attention(queries, source, seen, causal).reshape(x.shape))
-        return out
-
-    def _next(self, x: Tensor, store: Store) -> Tensor:
-        """``x (sentences, k, dim)``: one token a row."""
-        if store.place is not None:
-            store.write(self.keys_values(x))
-        query = self.query(x).view(*x.shape[:2], self.heads, -1)
-        attended = step_attention(query, store.key_value, store.n_keys, store.mask, store.paths)
-        out: Tensor = self.output(attended.reshape(x.shape))
-        return out
-
-
-class FeedForward(nn.Module):
-    def __init__(self, dim: int, ffn: int) -> None:
-        super().__init__()
-        self.inner = nn.Linear(dim, ffn)
-        self.output = nn.Linear(ffn, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.output(linear_gelu(x, self.inner.weight, self.inner.bias))
-        return out
-
-
-class Residual(nn.Module):
-    """x + dropout(sublayer(x)), normalised after the sum (post) or before the sublayer (pre)."""
-
-    def __init__(self, sublayer: nn.Module, dim: int, dropout: float, norm: Norm) -> None:
-        super().__init__()
-        self.sublayer = sublayer
-        self.norm = nn.LayerNorm(dim)
-        self.dropout = DropoutLayer(dropout)
-        self.pre = norm == "pre"
-
-    def forward(self, x: Tensor, *arguments: Any) -> Tensor:
-        if self.pre:
-            out: Tensor = x + self.dropout(self.sublayer(self.norm(x), *arguments))
-        else:
-            drop = self.dropout.p if self.training else 0.0
-            norm = self.norm.weight, self.norm.bias, self.norm.eps
-            out = add_and_normalise(x, self.sublayer(x, *arguments), *norm, drop)
-        return out
-
-
-class EncoderLayer(nn.Module):
-    def __init__(self, dim: int, ffn: int, heads: int, dropout: float, norm: Norm) -> None:
-        super().__init__()
-        self.attention = Residual(Attention(dim, heads), dim, dropout, norm)
-        self.feed_forward = Residual(FeedForward(dim, ffn), dim, dropout, norm)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        out: Tensor = self.feed_forward(self.attention(x, mask))
-        return out
-
-
-class DecoderLayer(nn.Module):
-    def __init__(self, dim: int, ffn: int, heads: int, dropout: float, norm: Norm) -> None:
-        super().__init__()
-        self.heads = heads
-        self.attention = Residual(Attention(dim, heads), dim, dropout, norm)
-        self.source_attention = Residual(Attention(dim, heads), dim, dropout, norm)
-        self.feed_forward = Residual(FeedForward(dim, ffn), dim, dropout, norm)
-
-    def source_keys_values(self, encoded: Encoded) -> Tensor:
-        attention = self.source_attention.sublayer
-        assert isinstance(attention, Attention)
-        return attention.keys_values(encoded.hidden)
-
-    def forward(
-        self,
-        x: Tensor,
-        mask: Tensor | None,
-        encoded: Encoded,
-        causal: bool,
-    ) -> Tensor:
-        source = self.source_keys_values(encoded)
-        x = self.attention(x, mask, None, causal)
-        out: Tensor = self.feed_forward(self.source_attention(x, encoded.mask, source))
-        return out
-
-    def next(self, x: Tensor, own: Store, source: Store) -> Tensor:
-        """``x (sentences, k, dim)``: one token a row; see :meth:`Transformer.decode_next`."""
-        out: Tensor = self.feed_forward(self.source_attention(self.attention(x, own), source))
-        return out
 
 
 class Transformer(nn.Module):
@@ -293,11 +148,7 @@ class Transformer(nn.Module):
         return Encoded(self.encoder_norm(x), mask)
 
     def decode(
-        self,
-        inputs: Tensor,
-        mask: Tensor,
-        encoded: Encoded,
-        more: Tensor | None = None,
+        self, inputs: Tensor, mask: Tensor, encoded: Encoded, more: Tensor | None = None
     ) -> Tensor:
         """The last hidden states, ``(rows, length, dim)``.
 
@@ -316,8 +167,7 @@ class Transformer(nn.Module):
         x = self._target(inputs, mask, more)
         for layer in self.decoder:
             x = self._through(layer, x, *self._seen(mask, encoded))
-        out: Tensor = self.decoder_norm(x)
-        return out
+        return self.decoder_norm(x)
 
     def decode_by_layer(
         self,
@@ -354,8 +204,7 @@ class Transformer(nn.Module):
         x = x if more is None else x + more
         if self.target_from_end is not None:
             x = x + self.target_from_end(positions_from_end(mask))
-        out: Tensor = self.dropout(self.target_norm(x))
-        return out
+        return self.dropout(self.target_norm(x))
 
     def _seen(self, mask: Tensor, encoded: Encoded) -> tuple[Tensor | None, Encoded, bool]:
         """What is padded on the right lies in the future of every real token, so a causal decoder
@@ -405,6 +254,20 @@ class Transformer(nn.Module):
         """The most positions of the decoder that take part, if it is known."""
         return None if self.room is None else self.room.target
 
+    def cross_entropy(self, hidden: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
+        """The summed loss of ``target (rows, length)``, of the states that :meth:`decode` returned.
+
+        Tokens without a loss are IGNORED.
+        """
+        return linear_xe_loss(
+            hidden,
+            self.output_weight,
+            target,
+            label_smoothing=label_smoothing,
+            reduction="sum",
+            capacity=self.capacity,
+        )
+
     def decode_next(self, tokens: Tensor, step: Tensor, cache: Cache, room: int) -> Tensor:
         """The hidden states after one more token a row, ``(sentences, k, dim)``; causal models.
 
@@ -433,8 +296,7 @@ class Transformer(nn.Module):
                 Store(own.flatten(1, 2), n_own, own_mask, cache.paths, place),
                 Store(source, n_source, source_mask),
             )
-        out: Tensor = self.decoder_norm(x)
-        return out
+        return self.decoder_norm(x)
 
     def new_cache(self, sentences: int, source_len: int, rows: int, steps: int) -> Cache:
         """An empty cache for ``rows`` rows a sentence; see :meth:`begin`."""
@@ -476,15 +338,12 @@ class Transformer(nn.Module):
         """What the layer makes of them; of its activations, ``recompute`` keeps none."""
         if self.recompute and self.training and torch.is_grad_enabled():
             # Dropout draws the same numbers the second time.
-            out: Tensor = checkpoint(layer, *arguments, use_reentrant=False)
-        else:
-            out = layer(*arguments)
-        return out
+            return checkpoint(layer, *arguments, use_reentrant=False)
+        return layer(*arguments)
 
     def _embed(self, tokens: Tensor, positions: nn.Embedding) -> Tensor:
         self._check_length(tokens, positions)
-        out: Tensor = self.tokens(tokens) + positions.weight[: tokens.shape[1]]
-        return out
+        return self.tokens(tokens) + positions.weight[: tokens.shape[1]]
 
     def _check_length(self, tokens: Tensor, positions: nn.Embedding) -> None:
         length = tokens.shape[1]
@@ -516,8 +375,7 @@ class Transformer(nn.Module):
             at = at + rows.take(more.flatten(0, 1)).to(at.dtype)
         x: Tensor = self.tokens(rows.take(tokens.flatten()))
         x = sum_and_normalise(x, at, None, norm, Dropout(None, 0, 0.0), x.dtype)[0]
-        out: Tensor = self.dropout(x)
-        return out
+        return self.dropout(x)
 
 
 def positions_from_end(mask: Tensor) -> Tensor:

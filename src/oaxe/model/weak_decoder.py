@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from oaxe.losses import linear_xe_loss
 from oaxe.losses.rows import rows_of
 from oaxe.model.flat import decode_flat
+from oaxe.model.layers import DecoderLayer, Encoded, Norm
 from oaxe.model.masking import IGNORED
 from oaxe.model.spans import spans_between
 from oaxe.model.statistics import Statistics
-from oaxe.model.transformer import DecoderLayer, Encoded, Norm, Transformer
+from oaxe.model.transformer import Transformer
 from oaxe.text.symbols import PAD
 
 LABEL_SMOOTHING = 0.1
@@ -78,8 +79,7 @@ class WeakDecoder(nn.Module):
             return self._packed(transformer, inputs, hidden, mask)
         x = transformer.tokens(inputs) + self.positions.weight[: inputs.shape[1]]
         x = transformer.dropout(self.input_norm(x))
-        out: Tensor = self.output_norm(self.decoder[0](x, None, Encoded(hidden, mask), True))
-        return out
+        return self.output_norm(self.decoder[0](x, None, Encoded(hidden, mask), True))
 
     def _packed(
         self, transformer: Transformer, inputs: Tensor, hidden: Tensor, mask: Tensor

@@ -11,7 +11,7 @@ your own that ``model.system`` names. A system file has
                ``references`` above 1: it learns from several targets of a source, EOS between them
     Decoding   frozen dataclass: the section ``decoding`` of the YAML, and options of `translate`;
                as text it says how the system decodes
-    Model      a :class:`System`
+    Model      a :class:`System`, such as a :class:`LengthSystem`
 
 The trainer, the translator, saved models, evaluation and the server ask the system; none of them
 knows which one it is.
@@ -28,14 +28,16 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from oaxe.model.masking import IGNORED
+from oaxe.model.length import LengthPredictor, with_length_in_front
+from oaxe.model.masking import IGNORED, decoder_inputs
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Transformer, initialise
 from oaxe.search.hypothesis import LENGTH_PENALTIES, Hypothesis
+from oaxe.search.one_pass import translate_lengths
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import to_mapping
 from oaxe.support.errors import UserError, did_you_mean
-from oaxe.text.batches import Room
+from oaxe.text.plans import Room
 from oaxe.text.symbols import PAD
 
 PARTS = ("PAPER", "Options", "Decoding", "Model")
@@ -94,6 +96,10 @@ class Progress(NamedTuple):
     def share(self) -> Tensor:
         """What is done of the training, 0 to 1; 0 for a training without end."""
         return (self.epoch / self.epochs).clamp(max=1.0)
+
+    def between(self, start: float, end: float) -> Tensor:
+        """A value that changes linearly from the start of the training to its end."""
+        return start + (end - start) * self.share
 
 
 class System(nn.Module):
@@ -165,8 +171,8 @@ class System(nn.Module):
             decoding: an instance of the system's ``Decoding``.
             call: calls functions of the system and tensors; see :mod:`oaxe.search.replay`.
 
-        A system that ``refills`` also takes ``batch_tokens``, see :func:`~oaxe.search.beam_search`:
-        of many sentences, the next ones take over from those that are done.
+        A system that ``refills`` also takes ``batch_tokens``: of many sentences, the next ones take
+        over from those that are done, see :func:`~oaxe.search.beam.beam_search`.
         """
         raise NotImplementedError
 
@@ -199,8 +205,7 @@ class System(nn.Module):
     @property
     def decoding_type(self) -> type[Any]:
         """The ``Decoding`` of its file."""
-        found: type[Any] = sys.modules[type(self).__module__].Decoding
-        return found
+        return sys.modules[type(self).__module__].Decoding
 
     @property
     def max_length(self) -> int:
@@ -222,6 +227,35 @@ class System(nn.Module):
         """Enough to build the same model again, as JSON."""
         options = to_mapping(self.options)
         return {"system": self.name, "architecture": self.architecture, "options": options}
+
+
+class LengthSystem(System):
+    """Predicts the length of the target, and then all of its words in one pass, from masks."""
+
+    def __init__(self, architecture: Mapping[str, Any], options: Any) -> None:
+        super().__init__(architecture, options)
+        self.transformer = Transformer(**architecture, causal=False)
+        self.length = LengthPredictor(architecture["dim"], architecture["max_length"])
+
+    def example(self, source: Tensor, target: Tensor) -> Example:
+        inputs, wanted = decoder_inputs(target, "unobserved")
+        return Example.of(source, inputs, wanted, target)
+
+    def translate(
+        self, source: Tensor, decoding: Any, call: Call = compute
+    ) -> list[list[Hypothesis]]:
+        return translate_lengths(self, source, **vars(decoding), call=call)
+
+    def rows(self, decoding: Any) -> int:
+        return decoding.length_candidates
+
+    def weights_from(self, other: System) -> dict[str, Tensor]:
+        """Where there is no LENGTH in front of the source, its positions move by one."""
+        weights = other.state_dict()
+        if not any(isinstance(part, LengthPredictor) for part in other.modules()):
+            positions = "transformer.source_positions.weight"
+            weights[positions] = with_length_in_front(weights[positions])
+        return weights
 
 
 def built_in() -> list[str]:

@@ -6,25 +6,23 @@ The model of Mask-Predict. It predicts the length of the target, then all words;
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from torch import Tensor
 
 from oaxe.criteria import CRITERIA, Criterion
 from oaxe.criteria.xe import XE
 from oaxe.losses import annealed_weight
-from oaxe.model.length import LengthPredictor, with_length_in_front
 from oaxe.model.masking import Masking, decoder_inputs
 from oaxe.model.statistics import Statistics
-from oaxe.model.transformer import Transformer
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.search.one_pass import log_likelihood, translate_lengths
 from oaxe.search.options import MaskPredictDecoding
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import Choice, choice, option
 from oaxe.support.errors import UserError
-from oaxe.systems import Example, Paper, Progress, System
-from oaxe.text.batches import Room
+from oaxe.systems import Example, LengthSystem, Paper, Progress
+from oaxe.text.plans import Room
 
 PAPER = Paper(
     "Order-Agnostic Cross Entropy for Non-Autoregressive Machine Translation",
@@ -69,18 +67,12 @@ class Options:
 Decoding = MaskPredictDecoding
 
 
-class Model(System):
+class Model(LengthSystem):
     log_likelihood = log_likelihood
-
-    def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
-        super().__init__(architecture, options)
-        self.transformer = Transformer(**architecture, causal=False)
-        self.length = LengthPredictor(architecture["dim"], architecture["max_length"])
 
     @property
     def criterion(self) -> Criterion:
-        found: Criterion = self.options.loss.options
-        return found
+        return self.options.loss.options
 
     def example(self, source: Tensor, target: Tensor) -> Example:
         inputs, wanted = decoder_inputs(target, self.options.inputs or self.criterion.inputs)
@@ -100,17 +92,17 @@ class Model(System):
     def word_loss(
         self, hidden: Tensor, target: Tensor, progress: Progress
     ) -> tuple[Tensor, Statistics]:
-        weight, capacity = self.transformer.output_weight, self.transformer.capacity
-        given = hidden, weight, target, self.options.label_smoothing, capacity
+        given = hidden, self.transformer.output_weight, target, self.options.label_smoothing
+        xe = partial(XE(), *given, capacity=self.transformer.capacity)
         if progress.phase == "xe":
-            return XE()(*given)
-        loss, statistics = self.criterion(*given)
+            return xe()
+        loss, statistics = self.criterion(*given, capacity=self.transformer.capacity)
         if kept := self.options.xe_weight:
-            loss = kept * XE()(*given)[0] + (1 - kept) * loss
+            loss = kept * xe()[0] + (1 - kept) * loss
         if progress.phase == "both":
             c, lam = self.options.annealing_c, self.options.annealing_lambda
             t = (1 - c ** (progress.epoch - lam * progress.epochs)).clamp(min=0).float()
-            loss = t * XE()(*given)[0] + (1 - t) * loss
+            loss = t * xe()[0] + (1 - t) * loss
             statistics["xe_weight"] = (t, t.new_ones(()))
         return loss, statistics
 
@@ -139,38 +131,11 @@ class Model(System):
         return ""
 
     def translate(
-        self,
-        source: Tensor,
-        decoding: Decoding,
-        call: Call = compute,
-        lengths: Tensor | None = None,
+        self, source: Tensor, decoding: Decoding, call: Call = compute
     ) -> list[list[Hypothesis]]:
-        return translate_lengths(
-            self,
-            source,
-            length_candidates=decoding.length_candidates,
-            length_share=decoding.length_share,
-            length_multiplier=decoding.length_multiplier,
-            repeats=decoding.repeats,
-            refine_steps=decoding.refine_steps,
-            remove_blanks=self.criterion.has_blanks,
-            length_penalty=decoding.length_penalty,
-            score_merged=decoding.score_merged,
-            lengths=lengths,
-            call=call,
-        )
+        blanks = self.criterion.has_blanks
+        return translate_lengths(self, source, **vars(decoding), remove_blanks=blanks, call=call)
 
     def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
         more = {"length_multiplier": LENGTH_MULTIPLIERS} if self.criterion.has_blanks else {}
         return more | dict(super().choices(decoding))
-
-    def rows(self, decoding: Decoding) -> int:
-        return decoding.length_candidates
-
-    def weights_from(self, other: System) -> dict[str, Tensor]:
-        """Where there is no LENGTH in front of the source, its positions move by one."""
-        weights = other.state_dict()
-        if not any(isinstance(part, LengthPredictor) for part in other.modules()):
-            positions = "transformer.source_positions.weight"
-            weights[positions] = with_length_in_front(weights[positions])
-        return weights

@@ -17,20 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oaxe.losses import linear_xe_loss
 from oaxe.losses.arguments import at_least_float32
-from oaxe.model.length import LengthPredictor
-from oaxe.model.masking import decoder_inputs
 from oaxe.model.statistics import Statistics
-from oaxe.model.transformer import Encoded, Transformer
+from oaxe.model.transformer import Encoded
 from oaxe.search.hypothesis import Hypothesis
-from oaxe.search.one_pass import finished, in_every_length
+from oaxe.search.one_pass import finished, translate_lengths
 from oaxe.search.options import LengthDecoding, Repeats
 from oaxe.search.replay import Call, Tensors, compute
 from oaxe.search.viterbi import viterbi
 from oaxe.search.words import likely_words, positions_at_once
 from oaxe.support.config import option
-from oaxe.systems import Example, Paper, Progress, System, cmlm
+from oaxe.systems import Example, LengthSystem, Paper, Progress
 from oaxe.text.symbols import PAD, SYMBOLS
 
 PAPER = Paper(
@@ -57,40 +54,25 @@ class Decoding(LengthDecoding):
         return f"best path, {super().__str__()}"
 
 
-class Model(System):
+class Model(LengthSystem):
     # It has no room: what follows what is a matrix for each position, of all rows at a time.
     no_ncm = "its probabilities are among the likeliest words of each position"
-    weights_from = cmlm.Model.weights_from
 
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
         super().__init__(architecture, options)
-        self.transformer = Transformer(**architecture, causal=False)
-        self.length = LengthPredictor(architecture["dim"], architecture["max_length"])
         vocab = architecture["vocab_size"]
         self.before, self.after = (nn.Embedding(vocab, options.rank) for _ in range(2))
 
     @property
     def beam(self) -> int:
         """There may be fewer words than that."""
-        wanted: int = self.options.beam
-        return min(wanted, len(self.transformer.output_weight) - len(SYMBOLS))
-
-    def example(self, source: Tensor, target: Tensor) -> Example:
-        inputs, wanted = decoder_inputs(target, "unobserved")
-        return Example.of(source, inputs, wanted, target)
+        return min(self.options.beam, len(self.transformer.output_weight) - len(SYMBOLS))
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded, length_logits = self.length.encode(self.transformer, example.source)
         hidden = self.transformer.decode(example.inputs, example.mask, encoded)
         nll, outside = self.likelihood_loss(hidden, example)
-        xe = linear_xe_loss(
-            hidden,
-            self.transformer.output_weight,
-            example.target,
-            label_smoothing=self.options.label_smoothing,
-            reduction="sum",
-            capacity=self.transformer.capacity,
-        )
+        xe = self.transformer.cross_entropy(hidden, example.target, self.options.label_smoothing)
         lengths, of_lengths = self.length.loss(length_logits, example.length)
         words, n_words = nll + self.options.xe * xe, example.n_words
         statistics = {"loss": (words, n_words), "nll": (nll, n_words), "xe": (xe, n_words)}
@@ -126,20 +108,7 @@ class Model(System):
     def translate(
         self, source: Tensor, decoding: Decoding, call: Call = compute
     ) -> list[list[Hypothesis]]:
-        with torch.no_grad():
-            return in_every_length(
-                self,
-                source,
-                write,
-                length_candidates=decoding.length_candidates,
-                length_share=decoding.length_share,
-                call=call,
-                repeats=decoding.repeats,
-                length_penalty=decoding.length_penalty,
-            )
-
-    def rows(self, decoding: Decoding) -> int:
-        return decoding.length_candidates
+        return translate_lengths(self, source, **vars(decoding), call=call, decode=decode)
 
 
 def log_normaliser(scores: Tensor, between: Tensor, mask: Tensor) -> Tensor:
@@ -166,7 +135,7 @@ def path_score(scores: Tensor, between: Tensor, path: Tensor, mask: Tensor) -> T
     return of_words.where(mask, 0).sum(1) + of_bigrams.where(mask[:, 1:], 0).sum(1)
 
 
-def write(
+def decode(
     model: Model,
     inputs: Tensor,
     mask: Tensor,
@@ -188,4 +157,5 @@ def write(
     path = viterbi(scores, allowed, mask)
     total = path_score(scores, between, path, mask) - log_normaliser(scores, between, mask)
     tokens = words.gather(2, path.unsqueeze(2)).squeeze(2) * mask
-    return finished(tokens, total, mask, repeats, length_penalty)
+    log_probs = scores.gather(2, path.unsqueeze(2)).squeeze(2)  # each by itself
+    return finished(tokens, log_probs, total, mask, repeats, length_penalty)

@@ -10,31 +10,35 @@ et al., 2022), see :mod:`oaxe.losses.ngrams`, or for its words in any order (CoC
 :mod:`oaxe.losses.coco`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oaxe.criteria.lattices import CTC_OBJECTIVES
+from oaxe.criteria.lattices import CTC_OBJECTIVES, CTCLikelihood
+from oaxe.losses import linear_ctc_best_path
+from oaxe.losses.arguments import kept_first
 from oaxe.losses.divergence import linear_divergence
 from oaxe.model.masking import IGNORED, causal_inputs, upsampled
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.model.weak_decoder import WeakDecoder
+from oaxe.search import ctc_beam_cpu
 from oaxe.search.consensus import TEMPERATURES, generator_of, ranked
 from oaxe.search.ctc_beam import Positions, ctc_prefix_beam
 from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.ngram_table import ngram_table
 from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel, language_model
-from oaxe.search.one_pass import compact, differs_from_previous, hypotheses
-from oaxe.search.options import CTCDecoding
+from oaxe.search.one_pass import differs_from_previous, hypotheses
+from oaxe.search.options import CTCDecoding, DAGDecoding
 from oaxe.search.replay import Call, Tensors, compute, padded_source
 from oaxe.search.words import likeliest, likeliest_words, sampled_words
 from oaxe.support.config import Choice, choice, option
 from oaxe.systems import Example, Paper, Progress, System, section
-from oaxe.text.batches import Room
+from oaxe.text.plans import Room
 from oaxe.text.symbols import BLANK, BOS, PAD
 
 PAPER = Paper(
@@ -49,11 +53,13 @@ BONUSES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # worth trying
 
 @dataclass(frozen=True)
 class Upsampling:
-    """Of all systems that are built on this one."""
+    """Of all systems that are built on this one; what else there is to choose here, they leave."""
 
     upsample: int = option(
         2, "positions of the decoder for each source subword", at_least=1, at_most=100
     )
+    objective = Choice("likelihood", CTCLikelihood())
+    weak_decoder = consistency = 0.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,7 @@ Decoding = CTCDecoding
 
 
 class Model(System):
+    transformer_type: ClassVar[type[Transformer]] = Transformer
     no_ncm = "its output is the sum of many alignments, of which decoding sees one"
     chooses_decoding = True
     training_parts = ("weak",)
@@ -78,9 +85,10 @@ class Model(System):
     def __init__(self, architecture: Mapping[str, Any], options: Upsampling) -> None:
         super().__init__(architecture, options)
         positions = options.upsample * (architecture["max_length"] + 1)
-        self.transformer = Transformer(**architecture, causal=False, target_positions=positions)
-        has_weak = isinstance(options, Options) and options.weak_decoder
-        self.weak = WeakDecoder(**architecture) if has_weak else None
+        self.transformer = self.transformer_type(
+            **architecture, causal=False, target_positions=positions
+        )
+        self.weak = WeakDecoder(**architecture) if options.weak_decoder else None
 
     def example(self, source: Tensor, target: Tensor) -> Example:
         inputs = upsampled(source, self.options.upsample)
@@ -105,11 +113,7 @@ class Model(System):
             other = self.transformer.decode(inputs, example.mask, again)
             loss = (loss + self.objective(other, example)) / 2
             divergence = self.divergence(hidden, other, example.mask)
-        impossible = (needed_positions(example.target) > example.mask.sum(1)).sum()
-        statistics = {
-            "loss": (loss, example.n_words),
-            "impossible": (impossible, example.n_sentences),
-        }
+        statistics = {"loss": (loss, example.n_words), "impossible": impossible(example)}
         if divergence is not None:
             statistics["divergence"] = (divergence, example.mask.sum())
             loss = loss + self.options.consistency * divergence
@@ -120,11 +124,20 @@ class Model(System):
         return loss, statistics
 
     def objective(self, hidden: Tensor, example: Example) -> Tensor:
-        """The summed loss of the decoder's states."""
+        """The summed loss of the decoder's states, see :mod:`oaxe.criteria.lattices`."""
         weight, capacity = self.transformer.output_weight, self.transformer.capacity
         how = {"logit_mask": example.mask, "reduction": "sum", "capacity": capacity}
-        loss: Tensor = self.options.objective.options(hidden, weight, example.target, **how)
-        return loss
+        return self.options.objective.options(hidden, weight, example.target, **how)
+
+    def best_path(self, hidden: Tensor, example: Example) -> Tensor:
+        """``(batch, positions)``: the likeliest alignment; IGNORED where there is none."""
+        return linear_ctc_best_path(
+            hidden,
+            self.transformer.output_weight,
+            example.target,
+            blank=BLANK,
+            logit_mask=example.mask,
+        )
 
     def divergence(self, hidden: Tensor, other: Tensor, mask: Tensor) -> Tensor:
         """Between the labels that two passes predict, summed over positions."""
@@ -133,24 +146,16 @@ class Model(System):
 
     def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
         options = section(self.name)
-        on_start = ""
-        if isinstance(self.options, Options):  # those built on this one have no other objective
-            on_start = advice_on_start(means, from_scratch, self.options.objective, options)
+        on_start = advice_on_start(means, from_scratch, self.options.objective, options)
         return on_start or advice_on_length(means, f"{options}.upsample")
 
     @torch.no_grad()
     def translate(
         self, source: Tensor, decoding: Decoding, call: Call = compute
     ) -> list[list[Hypothesis]]:
-        if decoding.method == "samples":
-            call = compute  # random numbers are drawn anew for each sentence
-        recorded = call is not compute
-        if recorded:
-            source = padded_source(source, self.max_length)
-        asked = decoding.lm if decoding.method == "beam" else None
-        lm = language_model(asked, self.transformer.output_weight.shape[0], source.device)
-        found = call(search, self, source, decoding=decoding, lm=lm, everywhere=recorded)
-        return hypotheses(*found, batch=len(source))
+        if decoding.method == "beam" and source.device.type == "cpu" and call is compute:
+            return beam_on_cpu(self, source, decoding)
+        return in_one_pass(self, source, search, decoding, call)
 
     def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
         if decoding.method == "samples":
@@ -206,6 +211,12 @@ def with_ends(target: Tensor) -> Tensor:
     return sentence.masked_fill((target[:, :1] == IGNORED), IGNORED)
 
 
+def impossible(example: Example) -> tuple[Tensor, Tensor]:
+    """A statistic: the sentences whose target does not fit into their positions."""
+    too_few = needed_positions(example.target) > example.mask.sum(1)
+    return too_few.sum(), example.n_sentences
+
+
 def needed_positions(target: Tensor) -> Tensor:
     """``(batch,)``: one a word, and a blank between equal neighbours.
 
@@ -218,18 +229,49 @@ def needed_positions(target: Tensor) -> Tensor:
     return real.sum(1) + equal.sum(1)
 
 
-def search(
-    model: Model,
+def in_one_pass(
+    model: System,
     source: Tensor,
+    search: Callable[..., Tensors],
+    decoding: CTCDecoding | DAGDecoding,
+    call: Call,
     *,
-    decoding: Decoding,
-    lm: LanguageModel | None,
-    everywhere: bool,
-) -> Tensors:
-    """See :func:`hypotheses`."""
+    skips: bool = False,
+) -> list[list[Hypothesis]]:
+    """What a search in one pass finds, with the n-gram model that it asks for."""
+    if decoding.method == "samples":
+        call = compute  # random numbers are drawn anew for each sentence
+    recorded = call is not compute
+    if recorded:
+        source = padded_source(source, model.max_length)
+    asked = decoding.lm if decoding.method == "beam" else None
+    lm = language_model(asked, model.vocab_size, source.device)
+    found = call(search, model, source, decoding=decoding, lm=lm, everywhere=recorded)
+    return hypotheses(*found, batch=len(source), skips=skips)
+
+
+def beam_on_cpu(model: Model, source: Tensor, decoding: Decoding) -> list[list[Hypothesis]]:
+    """The search by beam, compiled rather than on tensors."""
+    mask, hidden = last_states(model, source)
+    found = likeliest_words(model.transformer, hidden, mask, decoding.top_words, may_be_blank=True)
+    labels = ctc_beam_cpu.Labels(*(of[mask].numpy() for of in found))
+    table = ngram_table(decoding.lm, model.vocab_size)
+    how = ctc_beam_cpu.How(decoding.beam, decoding.bonus, table, decoding.lm_weight)
+    return ctc_beam_cpu.prefix_beam(labels, mask.sum(1).numpy(), how)
+
+
+def last_states(model: Model, source: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the decoder: which positions are real, and their states."""
     inputs = upsampled(source, model.options.upsample)
     mask = inputs != PAD
-    hidden = model.transformer.decode(inputs, mask, model.transformer.encode(source))
+    return mask, model.transformer.decode(inputs, mask, model.transformer.encode(source))
+
+
+def search(
+    model: Model, source: Tensor, *, decoding: Decoding, lm: LanguageModel | None, everywhere: bool
+) -> Tensors:
+    """See :func:`hypotheses`."""
+    mask, hidden = last_states(model, source)
     if decoding.method == "beam":
         n_words = decoding.top_words
         found = likeliest_words(model.transformer, hidden, mask, n_words, may_be_blank=True)
@@ -266,6 +308,7 @@ def samples(model: Model, hidden: Tensor, mask: Tensor, decoding: Decoding) -> T
 
 def collapsed(tokens: Tensor, log_probs: Tensor, mask: Tensor) -> Tensors:
     """Repeats collapsed, then blanks removed: see :func:`hypotheses`."""
-    tokens, keep = compact(tokens, mask & differs_from_previous(tokens) & (tokens != BLANK))
-    total, lengths = log_probs.sum(1), mask.sum(1)
-    return tokens, keep.sum(1), total / lengths, total, lengths
+    keep = mask & differs_from_previous(tokens) & (tokens != BLANK)
+    at, (total, lengths) = kept_first(keep), (log_probs.sum(1), mask.sum(1))
+    said = tokens, log_probs, lengths, at
+    return tokens.gather(1, at), keep.sum(1), total / lengths, total, lengths, *said

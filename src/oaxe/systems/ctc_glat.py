@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from oaxe.losses import linear_ctc_best_path
 from oaxe.model.masking import IGNORED, drawn
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded
@@ -20,7 +19,6 @@ from oaxe.search.words import likeliest
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, ctc
 from oaxe.systems.ctc import Decoding as Decoding
-from oaxe.text.symbols import BLANK
 
 PAPER = Paper(
     "Fully Non-autoregressive Neural Machine Translation: Tricks of the Trade",
@@ -44,7 +42,7 @@ class Model(ctc.Model):
         encoded = self.transformer.encode(example.source)
         if not self.training:
             return self.learn(example, example.inputs, encoded)
-        share = self.options.start + (self.options.end - self.options.start) * progress.share
+        share = progress.between(self.options.start, self.options.end)
         inputs, seen = self.glance(example, encoded, share)
         loss, statistics = self.learn(example, inputs, encoded)
         return loss, statistics | seen
@@ -55,20 +53,9 @@ class Model(ctc.Model):
     ) -> tuple[Tensor, Statistics]:
         """Inputs that reveal some labels; how many, and how many were wrong, of all positions."""
         hidden = self.transformer.decode(example.inputs, example.mask, encoded)
-        labels = linear_ctc_best_path(
-            hidden,
-            self.transformer.output_weight,
-            example.target,
-            blank=BLANK,
-            logit_mask=example.mask,
-        )
+        labels = self.best_path(hidden, example)
         said, _ = likeliest(
-            self.transformer,
-            hidden,
-            example.mask,
-            may_be_blank=True,
-            everywhere=True,
-            scored=False,
+            self.transformer, hidden, example.mask, may_be_blank=True, everywhere=True, scored=False
         )
         aligned = labels != IGNORED  # all positions, unless the target does not fit
         wrong = (aligned & (said != labels)).sum(1, keepdim=True)

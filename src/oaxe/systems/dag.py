@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from oaxe.criteria.lattices import DAG_OBJECTIVES
 from oaxe.losses import linear_dag_best_path
 from oaxe.losses.arguments import at_least_float32
-from oaxe.losses.fused import product
+from oaxe.losses.own_words import product
 from oaxe.model.masking import IGNORED, causal_inputs, drawn
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
@@ -39,15 +39,14 @@ from oaxe.search.consensus import TEMPERATURES, generator_of, ranked
 from oaxe.search.graph import Graph, sampled_paths, step_by_step, viterbi
 from oaxe.search.graph_beam import prefix_beam
 from oaxe.search.hypothesis import Hypothesis
-from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel, language_model
-from oaxe.search.one_pass import hypotheses
+from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel
 from oaxe.search.options import DAGDecoding
-from oaxe.search.replay import Call, Tensors, compute, padded_source
+from oaxe.search.replay import Call, Tensors, compute
 from oaxe.search.words import likeliest, likeliest_words, sampled_words
 from oaxe.support.config import Choice, choice, option
 from oaxe.systems import Example, Paper, Progress, System
-from oaxe.systems.ctc import advice_on_length, advice_on_start, but_target_positions
-from oaxe.text.batches import Room
+from oaxe.systems.ctc import advice_on_length, advice_on_start, but_target_positions, in_one_pass
+from oaxe.text.plans import Room
 from oaxe.text.symbols import BOS, EOS, MASK, PAD
 
 PAPER = Paper(
@@ -154,7 +153,7 @@ class Model(System):
         inputs = example.inputs
         statistics: Statistics = {}
         if self.training:
-            share = self.options.start + (self.options.end - self.options.start) * progress.share
+            share = progress.between(self.options.start, self.options.end)
             inputs, statistics = self.glance(example, encoded, share)
         hidden = self.transformer.decode(inputs, example.mask, encoded)
         loss = self.options.objective.options(
@@ -209,28 +208,18 @@ class Model(System):
         return shown(example.inputs, path, example.target, revealed), seen
 
     def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
-        if advice := advice_on_start(means, from_scratch, self.options.objective, "dag"):
-            return advice
-        return advice_on_length(means, "dag.vertices")
+        on_start = advice_on_start(means, from_scratch, self.options.objective, "dag")
+        return on_start or advice_on_length(means, "dag.vertices")
 
     @torch.no_grad()
     def translate(
         self, source: Tensor, decoding: Decoding, call: Call = compute
     ) -> list[list[Hypothesis]]:
-        if decoding.method == "samples":
-            call = compute  # random numbers are drawn anew for each sentence
-        recorded = call is not compute
-        if recorded:
-            source = padded_source(source, self.max_length)
-        asked = decoding.lm if decoding.method == "beam" else None
-        lm = language_model(asked, self.transformer.output_weight.shape[0], source.device)
-        found = call(search, self, source, decoding=decoding, lm=lm, everywhere=recorded)
-        return hypotheses(*found, batch=len(source))
+        return in_one_pass(self, source, search, decoding, call, skips=True)
 
     def rows(self, decoding: Decoding) -> int:
         """Of memory, a graph takes as much as this many hypotheses."""
-        vertices: int = self.options.vertices
-        return vertices
+        return self.options.vertices
 
     def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
         if decoding.method == "samples":
@@ -306,14 +295,9 @@ def with_links(
 
 
 def search(
-    model: Model,
-    source: Tensor,
-    *,
-    decoding: Decoding,
-    lm: LanguageModel | None,
-    everywhere: bool,
+    model: Model, source: Tensor, *, decoding: Decoding, lm: LanguageModel | None, everywhere: bool
 ) -> Tensors:
-    """See :func:`hypotheses`."""
+    """See :func:`oaxe.search.one_pass.hypotheses`."""
     if decoding.method == "samples":
         return samples(model, source, decoding)
     n_words = decoding.top_words if decoding.method == "beam" else 1

@@ -8,7 +8,7 @@ While it is trained, some of the predicted labels are replaced by those of the l
 of the target (mixed training), a blank of which is shown as MASK.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,13 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oaxe.losses import linear_ctc_best_path, linear_ctc_loss
 from oaxe.model.masking import IGNORED
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.words import likeliest
 from oaxe.support.config import option
-from oaxe.systems import Example, Paper, Progress, System, ctc
+from oaxe.systems import Example, Paper, Progress, ctc
 from oaxe.systems.ctc import Decoding as Decoding
 from oaxe.text.symbols import BLANK, MASK
 
@@ -70,8 +69,7 @@ class LayerwiseTransformer(Transformer):
             if mix is not None:
                 labels = mix(labels, hidden.detach())
             said = torch.cat([hidden, self.tokens(labels).to(hidden.dtype)], 2)
-            read_next: Tensor = hidden + self.between[number](said)
-            return read_next
+            return hidden + self.between[number](said)
 
         return read
 
@@ -83,13 +81,7 @@ class LayerwiseTransformer(Transformer):
 
 class Model(ctc.Model):
     transformer: LayerwiseTransformer
-
-    def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
-        System.__init__(self, architecture, options)
-        positions = options.upsample * (architecture["max_length"] + 1)
-        self.transformer = LayerwiseTransformer(
-            **architecture, causal=False, target_positions=positions
-        )
+    transformer_type = LayerwiseTransformer
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         mix = partial(self.mix, example) if self.training and self.options.mixed else None
@@ -99,38 +91,19 @@ class Model(ctc.Model):
             self.transformer.encode(example.source),
             self.transformer.reader(example.mask, mix),
         )
-        losses = [self.loss(example, hidden) for hidden in states]
+        losses = [self.objective(hidden, example) for hidden in states]
         loss = torch.stack(losses).mean()
-        impossible = (ctc.needed_positions(example.target) > example.mask.sum(1)).sum()
         statistics = {
             "loss": (loss, example.n_words),
             "last_layer": (losses[-1], example.n_words),
-            "impossible": (impossible, example.n_sentences),
+            "impossible": ctc.impossible(example),
         }
         return loss, statistics
-
-    def loss(self, example: Example, hidden: Tensor) -> Tensor:
-        """That of one layer."""
-        return linear_ctc_loss(
-            hidden,
-            self.transformer.output_weight,
-            example.target,
-            blank=BLANK,
-            logit_mask=example.mask,
-            reduction="sum",
-            capacity=self.transformer.capacity,
-        )
 
     @torch.no_grad()
     def mix(self, example: Example, labels: Tensor, hidden: Tensor) -> Tensor:
         """Labels, of which some are those of the likeliest alignment of the target."""
-        aligned = linear_ctc_best_path(
-            hidden,
-            self.transformer.output_weight,
-            example.target,
-            blank=BLANK,
-            logit_mask=example.mask,
-        )
+        aligned = self.best_path(hidden, example)
         replaced = torch.rand_like(labels, dtype=torch.float32) < self.options.mixed
         replaced &= aligned != IGNORED
         return torch.where(replaced, aligned.masked_fill(aligned == BLANK, MASK), labels)

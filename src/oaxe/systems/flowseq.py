@@ -12,27 +12,26 @@ The flow has one scale, where the paper splits vectors over several, and begins 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from oaxe.losses import linear_xe_loss
-from oaxe.losses.arguments import at_least_float32, leading
+from oaxe.losses.arguments import at_least_float32
 from oaxe.model.flow import Flow, SourceAttention
 from oaxe.model.latent import Gaussian, LatentEmbedding
-from oaxe.model.length import LengthPredictor
-from oaxe.model.masking import IGNORED, decoder_inputs
+from oaxe.model.masking import IGNORED
 from oaxe.model.statistics import Statistics
-from oaxe.model.transformer import Encoded, Transformer
-from oaxe.search.hypothesis import Hypothesis, length_penalty
-from oaxe.search.one_pass import compact, differs_from_previous, hypotheses, read
-from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
-from oaxe.search.words import likeliest
+from oaxe.model.transformer import Encoded
+from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.one_pass import finished, translate_lengths
+from oaxe.search.options import LengthDecoding, Repeats
+from oaxe.search.replay import Call, Tensors, compute
+from oaxe.search.words import likeliest, likeliest_apart
 from oaxe.support.config import option
 from oaxe.support.errors import UserError
-from oaxe.systems import Example, Paper, Progress, System, cmlm
-from oaxe.systems.lanmt import Repeats
+from oaxe.systems import Example, LengthSystem, Paper, Progress
 from oaxe.text.symbols import MASK, PAD
 
 PAPER = Paper(
@@ -66,38 +65,19 @@ class Options:
         return self.warmup > 0
 
 
-@dataclass(frozen=True)
-class Decoding:
-    length_candidates: int = option(
-        5, "lengths tried for each sentence; 1 is fastest", at_least=1, at_most=1_000
-    )
-    repeats: Repeats = option("merge", "equal neighbours: merge them into one, or keep them")
-    length_penalty: float = length_penalty()
-
-    def __str__(self) -> str:
-        lengths = f"{self.length_candidates} length" + "s" * (self.length_candidates > 1)
-        repeats = "repeats removed" if self.repeats == "merge" else "repeats kept"
-        penalty = f", length penalty {self.length_penalty:g}" * (self.length_penalty != 1)
-        return f"{lengths}, {repeats}{penalty}"
+Decoding = LengthDecoding
 
 
-class Model(System):
+class Model(LengthSystem):
     # It has no room: the layers of its flow are padded.
     no_ncm = "its words depend on latent vectors, of which decoding sees one value"
-    weights_from = cmlm.Model.weights_from
 
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
         super().__init__(architecture, options)
         dim, layers = architecture["dim"], architecture["decoder_layers"]
-        self.transformer = Transformer(**architecture, causal=False)
-        self.length = LengthPredictor(dim, architecture["max_length"])
         self.posterior = SourceAttention(dim, 2 * options.latent, layers, architecture)
         self.flow = Flow(options.flow_steps, options.latent, architecture)
         self.latent = LatentEmbedding(options.latent, dim)
-
-    def example(self, source: Tensor, target: Tensor) -> Example:
-        inputs, wanted = decoder_inputs(target, "unobserved")
-        return Example.of(source, inputs, wanted, target)
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded, length_logits = self.length.encode(self.transformer, example.source)
@@ -111,12 +91,8 @@ class Model(System):
             loss = loss + self.weight(progress) * nats
         else:
             z = self.likeliest(example.mask, encoded)
-        words = linear_xe_loss(
-            self.decode(z, example.mask, encoded),
-            self.transformer.output_weight,
-            example.target,
-            label_smoothing=self.options.label_smoothing,
-            reduction="sum",
+        words = self.transformer.cross_entropy(
+            self.decode(z, example.mask, encoded), example.target, self.options.label_smoothing
         )
         return loss + words, statistics | {"loss": (words, example.n_words)}
 
@@ -132,7 +108,7 @@ class Model(System):
         noise, log_determinant = self.flow(z, mask, encoded)
         standard = Gaussian(torch.zeros_like(noise), torch.zeros_like(noise))
         log_prior = standard.log_density(noise).sum(2) + log_determinant
-        nats: Tensor = posterior.log_density(z).sum(2) - log_prior
+        nats = posterior.log_density(z).sum(2) - log_prior
         return nats.where(mask, 0).sum()
 
     def weight(self, progress: Progress) -> Tensor:
@@ -140,8 +116,7 @@ class Model(System):
         share = progress.share.float()
         if self.options.warmup == 0:
             return torch.ones_like(share)
-        rising: Tensor = share / self.options.warmup
-        return rising.clamp(LEAST_WEIGHT, 1)
+        return (share / self.options.warmup).clamp(LEAST_WEIGHT, 1)
 
     def likeliest(self, mask: Tensor, encoded: Encoded) -> Tensor:
         """Latent vectors ``(rows, length, latent)`` of no noise."""
@@ -153,49 +128,26 @@ class Model(System):
         inputs = torch.where(mask, MASK, PAD)
         return self.transformer.decode(inputs, mask, encoded, self.latent(z))
 
-    @torch.no_grad()
     def translate(
         self, source: Tensor, decoding: Decoding, call: Call = compute
     ) -> list[list[Hypothesis]]:
-        recorded = call is not compute
-        if recorded:
-            source = padded_source(source, self.max_length)
-        hidden, seen, lengths, _ = call(read, self, source, candidates=decoding.length_candidates)
-        longest = int(lengths.max())  # device sync
-        if recorded:
-            longest = rounded(longest, self.max_length)
-        found = call(
-            write,
-            self,
-            leading(lengths.flatten(), longest),
-            hidden,
-            seen,
-            merge=decoding.repeats == "merge",
-            length_penalty=decoding.length_penalty,
-            everywhere=recorded,
-        )
-        return hypotheses(*found, batch=len(source))
-
-    def rows(self, decoding: Decoding) -> int:
-        return decoding.length_candidates
+        return translate_lengths(self, source, **vars(decoding), call=call, decode=decode)
 
 
-def write(
+def decode(
     model: Model,
+    inputs: Tensor,
     mask: Tensor,
     hidden: Tensor,
     seen: Tensor,
     *,
-    merge: bool,
+    repeats: Repeats,
     length_penalty: float,
     everywhere: bool,
 ) -> Tensors:
-    """The likeliest words of each row of the mask; see :func:`hypotheses`."""
-    encoded, length = Encoded(hidden, seen), mask.sum(1)
+    """For each row of ``inputs``: see :func:`oaxe.search.one_pass.hypotheses`."""
+    encoded = Encoded(hidden, seen)
     states = model.decode(model.likeliest(mask, encoded), mask, encoded)
-    tokens, log_probs = likeliest(
-        model.transformer, states, mask, may_be_blank=False, everywhere=everywhere
-    )
-    tokens, keep = compact(tokens, mask & differs_from_previous(tokens) if merge else mask)
-    total = log_probs.sum(1)
-    return tokens, keep.sum(1), total / length**length_penalty, total, length
+    choose = likeliest_apart if repeats == "forbid" else partial(likeliest, everywhere=everywhere)
+    tokens, log_probs = choose(model.transformer, states, mask, may_be_blank=False)
+    return finished(tokens, log_probs, log_probs.sum(1), mask, repeats, length_penalty)

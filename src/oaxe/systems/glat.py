@@ -7,24 +7,19 @@ which learns the others. Easy sentences are thus trained without help, hard ones
 Masked positions read MASK, as in the CMLM; the paper copies source embeddings there.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from oaxe.losses import linear_xe_loss
-from oaxe.model.length import LengthPredictor
-from oaxe.model.masking import IGNORED, decoder_inputs, drawn
+from oaxe.model.masking import IGNORED, drawn
 from oaxe.model.statistics import Statistics
-from oaxe.model.transformer import Encoded, Transformer
-from oaxe.search.hypothesis import Hypothesis
-from oaxe.search.one_pass import predict, translate_lengths
+from oaxe.model.transformer import Encoded
+from oaxe.search.one_pass import log_likelihood, predict
 from oaxe.search.options import LengthDecoding
-from oaxe.search.replay import Call, compute
 from oaxe.support.config import option
-from oaxe.systems import Example, Paper, Progress, System, cmlm
+from oaxe.systems import Example, LengthSystem, Paper, Progress
+from oaxe.text.plans import Room
 
 PAPER = Paper(
     "Glancing Transformer for Non-Autoregressive Neural Machine Translation",
@@ -48,26 +43,18 @@ class Options:
 Decoding = LengthDecoding
 
 
-class Model(System):
-    log_likelihood = cmlm.Model.log_likelihood
-    weights_from = cmlm.Model.weights_from
-    room = cmlm.Model.room
+class Model(LengthSystem):
+    log_likelihood = log_likelihood
 
-    def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
-        super().__init__(architecture, options)
-        self.transformer = Transformer(**architecture, causal=False)
-        self.length = LengthPredictor(architecture["dim"], architecture["max_length"])
-
-    def example(self, source: Tensor, target: Tensor) -> Example:
-        inputs, wanted = decoder_inputs(target, "unobserved")
-        return Example.of(source, inputs, wanted, target)
+    def room(self, rows: int, source: int, target: int) -> Room:
+        return Room(source + rows, target)  # LENGTH
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded, length_logits = self.length.encode(self.transformer, example.source)
         revealed = torch.zeros_like(example.mask)
         statistics: Statistics = {}
         if self.training:
-            share = self.options.start + (self.options.end - self.options.start) * progress.share
+            share = progress.between(self.options.start, self.options.end)
             revealed, n_wrong = self.glance(example, encoded, share)
             statistics = {
                 "revealed": (revealed.sum(), example.n_words),
@@ -76,13 +63,8 @@ class Model(System):
         hidden = self.transformer.decode(
             torch.where(revealed, example.target, example.inputs), example.mask, encoded
         )
-        loss = linear_xe_loss(
-            hidden,
-            self.transformer.output_weight,
-            example.target.masked_fill(revealed, IGNORED),
-            label_smoothing=self.options.label_smoothing,
-            reduction="sum",
-            capacity=self.transformer.capacity,
+        loss = self.transformer.cross_entropy(
+            hidden, example.target.masked_fill(revealed, IGNORED), self.options.label_smoothing
         )
         n_learned = example.n_words - revealed.sum()
         lengths, of_lengths = self.length.loss(length_logits, example.length)
@@ -100,19 +82,3 @@ class Model(System):
         )  # fmt: skip
         wrong = (example.mask & (words != example.target)).sum(1, keepdim=True)
         return drawn(example.mask, (share * wrong).floor()), wrong.sum()
-
-    def translate(
-        self, source: Tensor, decoding: Decoding, call: Call = compute
-    ) -> list[list[Hypothesis]]:
-        return translate_lengths(
-            self,
-            source,
-            length_candidates=decoding.length_candidates,
-            length_share=decoding.length_share,
-            repeats=decoding.repeats,
-            length_penalty=decoding.length_penalty,
-            call=call,
-        )
-
-    def rows(self, decoding: Decoding) -> int:
-        return decoding.length_candidates

@@ -24,15 +24,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oaxe.losses import linear_xe_loss
 from oaxe.losses.arguments import at_least_float32
-from oaxe.model.length import LengthPredictor
-from oaxe.model.masking import causal_inputs, decoder_inputs
+from oaxe.model.layers import Attention, DecoderLayer, Residual
+from oaxe.model.masking import causal_inputs
 from oaxe.model.statistics import Statistics
-from oaxe.model.transformer import Attention, DecoderLayer, Residual, Transformer
+from oaxe.model.transformer import Transformer
+from oaxe.search.one_pass import log_likelihood
+from oaxe.search.options import LengthDecoding
 from oaxe.support.config import option
 from oaxe.support.errors import UserError
-from oaxe.systems import Example, Paper, Progress, System, cmlm, glat
+from oaxe.systems import Example, LengthSystem, Paper, Progress, System
 from oaxe.text.symbols import PAD
 
 PAPER = Paper(
@@ -56,20 +57,15 @@ class Options:
     length_weight: float = option(1.0, "weight of the length loss")
 
 
-Decoding = glat.Decoding
+Decoding = LengthDecoding
 
 
-class Model(System):
+class Model(LengthSystem):
     # It has no room: packed layers do not say where they look.
-    log_likelihood = cmlm.Model.log_likelihood
-    weights_from = cmlm.Model.weights_from
-    rows = glat.Model.rows
-    translate = glat.Model.translate
+    log_likelihood = log_likelihood
 
     def __init__(self, architecture: Mapping[str, Any], options: Options) -> None:
         super().__init__(architecture, options)
-        self.transformer = Transformer(**architecture, causal=False)
-        self.length = LengthPredictor(architecture["dim"], architecture["max_length"])
         self._teachers: list[System] = []  # one or none; in a list it is no part of the model
 
     def learn_from(self, teacher: System) -> None:
@@ -87,21 +83,11 @@ class Model(System):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
-    def example(self, source: Tensor, target: Tensor) -> Example:
-        inputs, wanted = decoder_inputs(target, "unobserved")
-        return Example.of(source, inputs, wanted, target)
-
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded, length_logits = self.length.encode(self.transformer, example.source)
         with watched(self.transformer) as attention:
             hidden = self.transformer.decode(example.inputs, example.mask, encoded)
-        xe = linear_xe_loss(
-            hidden,
-            self.transformer.output_weight,
-            example.target,
-            label_smoothing=self.options.label_smoothing,
-            reduction="sum",
-        )
+        xe = self.transformer.cross_entropy(hidden, example.target, self.options.label_smoothing)
         lengths, of_lengths = self.length.loss(length_logits, example.length)
         statistics = {"loss": (xe, example.n_words), **of_lengths}
         loss = xe + self.options.length_weight * lengths

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from oaxe.losses import linear_ctc_best_path
 from oaxe.losses.imputer import linear_imputer_loss
 from oaxe.model.masking import IGNORED
 from oaxe.model.statistics import Statistics
@@ -60,11 +59,10 @@ class Model(ctc.Model):
             reduction="sum",
             capacity=self.transformer.capacity,
         )
-        impossible = (ctc.needed_positions(example.target) > example.mask.sum(1)).sum()
         statistics = {
             "loss": (loss, example.n_words),
             "shown": (seen.sum(), example.mask.sum()),
-            "impossible": (impossible, example.n_sentences),
+            "impossible": ctc.impossible(example),
         }
         return loss, statistics
 
@@ -72,13 +70,7 @@ class Model(ctc.Model):
     def show(self, example: Example, encoded: Encoded) -> Tensor:
         """``(batch, positions)``: labels of the likeliest alignment; IGNORED, not shown."""
         hidden = self.transformer.decode(example.inputs, example.mask, encoded)
-        labels = linear_ctc_best_path(
-            hidden,
-            self.transformer.output_weight,
-            example.target,
-            blank=BLANK,
-            logit_mask=example.mask,
-        )
+        labels = self.best_path(hidden, example)
         draws = torch.rand(len(labels), 1 + labels.shape[1], device=labels.device)
         share, draws = self.options.shown * draws[:, :1], draws[:, 1:]
         return labels.masked_fill(draws >= share, IGNORED)

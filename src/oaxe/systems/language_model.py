@@ -11,7 +11,7 @@ from oaxe.losses import linear_xe_loss
 from oaxe.model.masking import causal_inputs
 from oaxe.model.transformer import Transformer
 from oaxe.systems import Example, System, transformer
-from oaxe.text.batches import Room
+from oaxe.text.plans import Room
 from oaxe.text.symbols import EOS, PAD
 
 PAPER = transformer.PAPER

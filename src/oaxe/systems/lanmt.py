@@ -17,21 +17,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from oaxe.losses import linear_xe_loss
 from oaxe.losses.arguments import leading
-from oaxe.model.latent import (
-    Gaussian,
-    GaussianLayer,
-    LatentEmbedding,
-    LengthTransform,
-    divergence,
-)
+from oaxe.model.latent import Gaussian, GaussianLayer, LatentEmbedding, LengthTransform, divergence
 from oaxe.model.length import length_loss
 from oaxe.model.masking import IGNORED, causal_inputs, decoder_inputs
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.search.hypothesis import Hypothesis
-from oaxe.search.one_pass import compact, differs_from_previous, hypotheses
+from oaxe.search.one_pass import finished, hypotheses
 from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
 from oaxe.search.words import likeliest
 from oaxe.support.config import option
@@ -104,12 +97,8 @@ class Model(System):
         prior = self.of_prior(encoded.hidden)
         posterior = self.guess(example.source, target)
         z = posterior.sample() if self.training else prior.mean
-        words = linear_xe_loss(
-            self.decode(z, example.mask, encoded),
-            self.transformer.output_weight,
-            example.target,
-            label_smoothing=self.options.label_smoothing,
-            reduction="sum",
+        words = self.transformer.cross_entropy(
+            self.decode(z, example.mask, encoded), example.target, self.options.label_smoothing
         )
         lengths, statistics = self.length_loss(z, encoded, example.length)
         nats = divergence(posterior, prior).sum(2).where(encoded.mask, 0)
@@ -125,8 +114,7 @@ class Model(System):
         """The posterior, given a target: ``(batch, source_len, latent)``."""
         _, ended = causal_inputs(target)
         encoded = self.posterior.encode(ended.masked_fill(ended == IGNORED, PAD))
-        found: Gaussian = self.of_posterior(self.posterior.decode(source, source != PAD, encoded))
-        return found
+        return self.of_posterior(self.posterior.decode(source, source != PAD, encoded))
 
     def decode(self, z: Tensor, mask: Tensor, encoded: Encoded) -> Tensor:
         """Hidden states, ``(batch, target_len, dim)``, of ``z (batch, source_len, latent)``."""
@@ -137,8 +125,7 @@ class Model(System):
         """Logits ``(batch, 2 * MOST_DIFFERENCE)``: how much longer the target is."""
         real = encoded.mask.unsqueeze(2)
         states = (encoded.hidden + self.latent(z)).where(real, 0)
-        found: Tensor = self.difference(states.sum(1) / real.sum(1).clamp(min=1))
-        return found
+        return self.difference(states.sum(1) / real.sum(1).clamp(min=1))
 
     def length_loss(self, z: Tensor, encoded: Encoded, length: Tensor) -> tuple[Tensor, Statistics]:
         difference = length - encoded.mask.sum(1) + MOST_DIFFERENCE
@@ -159,29 +146,27 @@ class Model(System):
         if recorded:
             source = padded_source(source, self.max_length)
         # What a call returns is valid until the next one only.
-        hidden, seen, z, length = (x.clone() for x in call(read, self, source))
+        hidden, seen, z, length = (x.clone() for x in call(encode, self, source))
         for step in range(1, decoding.refine_steps + 1):
             longest = int(length.max())  # device sync
             if recorded:
                 longest = rounded(longest, self.max_length)
             mask = leading(length, longest)
-            tokens, log_probs = call(write, self, mask, hidden, seen, z, everywhere=recorded)
+            tokens, log_probs = call(decode, self, mask, hidden, seen, z, everywhere=recorded)
             if step < decoding.refine_steps:
                 z, length = (x.clone() for x in call(refine, self, source, hidden, seen, tokens))
-        keep = mask & differs_from_previous(tokens) if decoding.repeats == "merge" else mask
-        total = log_probs.sum(1)
-        found, kept = compact(tokens, keep)
-        return hypotheses(found, kept.sum(1), total / length, total, length, batch=len(source))
+        found = finished(tokens, log_probs, log_probs.sum(1), mask, decoding.repeats, 1.0)
+        return hypotheses(*found, batch=len(source))
 
 
-def read(model: Model, source: Tensor) -> Tensors:
+def encode(model: Model, source: Tensor) -> Tensors:
     """Hidden states and mask of the source, the mean of the prior, and the length it is for."""
     encoded = model.transformer.encode(source)
     z = model.of_prior(encoded.hidden).mean
     return encoded.hidden, encoded.mask, z, model.length(z, encoded)
 
 
-def write(
+def decode(
     model: Model, mask: Tensor, hidden: Tensor, seen: Tensor, z: Tensor, *, everywhere: bool
 ) -> Tensors:
     """The likeliest word of each position, PAD where there is none, and its log-probability."""

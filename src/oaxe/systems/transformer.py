@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import Tensor
 
-from oaxe.losses import linear_xe_loss
 from oaxe.model.masking import causal_inputs
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Transformer
@@ -15,7 +14,7 @@ from oaxe.search.hypothesis import Hypothesis, length_penalty
 from oaxe.search.replay import Call, compute
 from oaxe.support.config import option
 from oaxe.systems import Example, Paper, Progress, System
-from oaxe.text.batches import Room
+from oaxe.text.plans import Room
 
 PAPER = Paper(
     "Attention Is All You Need",
@@ -63,14 +62,7 @@ class Model(System):
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
         encoded = self.transformer.encode(example.source)
         hidden = self.transformer.decode(example.inputs, example.mask, encoded)
-        loss = linear_xe_loss(
-            hidden,
-            self.transformer.output_weight,
-            example.target,
-            label_smoothing=self.options.label_smoothing,
-            reduction="sum",
-            capacity=self.transformer.capacity,
-        )
+        loss = self.transformer.cross_entropy(hidden, example.target, self.options.label_smoothing)
         return loss, {"loss": (loss, example.n_words)}
 
     def translate(
@@ -81,13 +73,7 @@ class Model(System):
         batch_tokens: int | None = None,
     ) -> list[list[Hypothesis]]:
         return beam_search(
-            self.transformer,
-            source,
-            beam=decoding.beam,
-            length_penalty=decoding.length_penalty,
-            max_ratio=decoding.max_ratio,
-            batch_tokens=batch_tokens,
-            call=call,
+            self.transformer, source, **vars(decoding), batch_tokens=batch_tokens, call=call
         )
 
     def rows(self, decoding: Decoding) -> int:

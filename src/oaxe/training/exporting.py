@@ -9,7 +9,9 @@ from rich.console import Console
 
 from oaxe.decoding.exported import without_beam
 from oaxe.decoding.saved import RUN
-from oaxe.decoding.translator import Translator
+from oaxe.decoding.translator import Option, Translator
+from oaxe.engine.engine import check
+from oaxe.support.errors import UserError
 from oaxe.text.bleu import corpus_bleu
 from oaxe.text.corpus import Corpus
 from oaxe.text.manifest import MANIFEST
@@ -22,14 +24,31 @@ WORTH = 0.1  # BLEU: what more lengths must gain to be tried
 MOST_SENTENCES = 300
 
 
-def choose_cpu_decoding(translator: Translator, model: str, console: Console) -> bool:
+def choose_cpu_decoding(
+    translator: Translator, model: str, console: Console, ngrams: Path | None = None
+) -> bool:
     """Change the defaults of a translator to those that are best on a CPU; whether any were chosen.
 
     What only torch has is left out, and the options that depended on it are chosen anew. Lengths
     are tried only where that pays, see :func:`choose_share`. Nothing else is changed. Without the
     validation text of its run nothing is chosen.
+
+    Args:
+        translator: whose defaults are changed.
+        model: its folder, which leads to its run.
+        console: where to say what was chosen.
+        ngrams: a folder of n-grams to search with from now on.
     """
-    changes = without_beam(translator)
+    changes: dict[str, Option] = without_beam(translator)
+    if ngrams is not None:
+        if not hasattr(translator.decoding_with(), "lm"):
+            raise UserError(
+                f"{model} is a {translator.system.name}, whose search asks no n-grams, as those of "
+                "ctc and dag do; leave out --lm"
+            )
+        translator.change_decoding(**changes)
+        changes = {"method": "beam", "lm": str(ngrams)}
+        check(translator.decoding_with(**changes))
     translator.change_decoding(**changes)
     validation = validation_of(translator, model)
     if validation is None:
@@ -62,7 +81,7 @@ def validation_of(translator: Translator, model: str) -> Validation | None:
         train=replace(settings.train, precision="fp32"),
     )
     ranks = Ranks(0, 1, translator.system.device)
-    return Validation(Corpus.open(data, "valid"), settings, ranks, lambda _: 0.0, "bleu")
+    return Validation(Corpus.open(data, "valid"), settings, ranks)
 
 
 def choose_share(translator: Translator, validation: Validation) -> list[dict[str, Any]]:
@@ -79,9 +98,7 @@ def choose_share(translator: Translator, validation: Validation) -> list[dict[st
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # long lines
             found = translator.translate_scored(
-                sources,
-                batch_tokens=validation.settings.data.batch_tokens,
-                length_share=share,
+                sources, batch_tokens=validation.settings.data.batch_tokens, length_share=share
             )
         bleu = corpus_bleu([best.text for best, *_ in found], references, translator.languages[1])
         lengths = sum(map(len, found)) / max(len(found), 1)

@@ -1,10 +1,11 @@
 """SIGTERM and Ctrl-C: stop what can be done again, save, and leave."""
 
 import signal
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
+
+from oaxe.support.processes import handled
 
 
 class AbandonedError(Exception):
@@ -24,18 +25,8 @@ class Interruption:
         self._alone = alone
         self._in_repeatable = False
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield  # Python lets only the main thread handle signals
-            return
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        before = {number: signal.signal(number, self._ask) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def listening(self) -> AbstractContextManager[None]:
+        return handled(self._ask, signal.SIGTERM, signal.SIGINT)
 
     @contextmanager
     def repeatable(self) -> Iterator[None]:

@@ -33,13 +33,15 @@ class RunLog:
         validated: bool = True,
         title: str = "training",
     ) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # slow to import
+
         self.console = console
         path = folder / "metrics.jsonl"
         last = {"train": step, "valid": step if validated else step - 1}
         kept = [record for record in _records(path) if record["step"] <= last[record["what"]]]
         write_whole(path, "".join(json.dumps(record) + "\n" for record in kept))
         self._file = path.open("a", encoding="utf-8")
-        self._board = _tensorboard(folder / "tensorboard", step)
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -120,9 +122,3 @@ def _records(path: Path) -> list[dict[str, Any]]:
                 break
             records.append(record)
     return records
-
-
-def _tensorboard(folder: Path, step: int) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder), purge_step=step + 1)

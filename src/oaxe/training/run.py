@@ -37,20 +37,10 @@ from oaxe.systems import System, build, built_in
 from oaxe.text.corpus import Corpus, load_subwords
 from oaxe.text.manifest import SUBWORDS, Manifest, read_manifest, split_files
 from oaxe.training.averaging import averaged_weights
-from oaxe.training.checkpoint import (
-    DamagedError,
-    average_tensors,
-    checkpoints,
-    load_checkpoint,
-)
+from oaxe.training.checkpoint import DamagedError, average_tensors, checkpoints, load_checkpoint
 from oaxe.training.log import in_one_line
 from oaxe.training.ranks import Ranks, join, leave
-from oaxe.training.settings import (
-    Settings,
-    architecture,
-    load_settings,
-    settings_mapping,
-)
+from oaxe.training.settings import Settings, architecture, load_settings, settings_mapping
 from oaxe.training.start import Start, start_from, teacher_of
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED, Trainer, is_packed
 from oaxe.training.validation import Validation, choose_decoding, metric_of

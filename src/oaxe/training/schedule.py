@@ -1,9 +1,9 @@
 """Learning rate: linear warm-up, then inverse square root or linear decay."""
 
+START = 1e-7  # before the first update
 
-def learning_rate(
-    step: int, *, peak: float, warmup: int, last: int | None = None, start: float = 1e-7
-) -> float:
+
+def learning_rate(step: int, *, peak: float, warmup: int, last: int | None = None) -> float:
     """The rate of update ``step``, counted from 1.
 
     Args:
@@ -12,7 +12,6 @@ def learning_rate(
         warmup: updates of warm-up.
         last: None for inverse square root decay; or the last update, behind which the rate of
             linear decay is zero.
-        start: the rate before the first update.
 
     Example:
         >>> [round(learning_rate(s, peak=4e-4, warmup=100), 6) for s in (1, 50, 100, 400, 1600)]
@@ -21,7 +20,7 @@ def learning_rate(
         [0.0004, 0.0002, 1e-06]
     """
     if step < warmup:
-        return start + (peak - start) * step / warmup
+        return START + (peak - START) * step / warmup
     if last is None:
         return float(peak * (max(warmup, 1) / step) ** 0.5)
     return peak * max(last + 1 - step, 0) / max(last + 1 - warmup, 1)

@@ -16,8 +16,9 @@ import torch
 from oaxe import systems
 from oaxe.model.transformer import SIZES
 from oaxe.support.config import (
-    build_sections,
-    documented_sections,
+    build,
+    class_of,
+    documented,
     option,
     read,
     required,
@@ -38,12 +39,10 @@ class DataSettings:
         16_384, "tokens of one batch on one device, padding included; about, if packed", at_least=1
     )
     mix_lengths: bool = option(
-        False,
-        "batches of any lengths: more padding, steadier updates; packed ones are",
+        False, "batches of any lengths: more padding, steadier updates; packed ones are"
     )
     packed: bool | None = option(
-        None,
-        "batches of all lengths, computed without padding; null: on a GPU in bf16",
+        None, "batches of all lengths, computed without padding; null: on a GPU in bf16"
     )
 
 
@@ -125,9 +124,9 @@ class Settings:
     options: Any  # of the system
     decoding: Any  # of the system
 
-    def epochs(self, updates_an_epoch: int) -> float:
+    def updates(self, an_epoch: int) -> float:
         """Until the end of training; infinity if neither train.epochs nor train.steps is set."""
-        limits = [self.train.epochs, self.train.steps / updates_an_epoch]
+        limits = [self.train.steps, self.train.epochs * an_epoch]
         return min((limit for limit in limits if limit), default=math.inf)
 
 
@@ -161,7 +160,7 @@ def build_settings(
             "meaning; rename the module"
         )
     sections = {**COMMON, own: system.Options, "decoding": system.Decoding}
-    found = build_sections(sections, content, where)
+    found = dict(vars(build(class_of(sections), content, where)))
     settings = Settings(options=found.pop(own), **found)
     if problems := _contradictions(settings):
         raise UserError(f"{where}:\n" + "\n".join(f"  {problem}" for problem in problems))
@@ -179,7 +178,7 @@ def documented_settings(system: str = "cmlm") -> str:
     """All settings of a system with their defaults and help, as YAML that can be edited."""
     found = systems.find(system)
     own = {systems.section(system): found.Options, "decoding": found.Decoding}
-    text = documented_sections({**COMMON, **own})
+    text = documented(class_of({**COMMON, **own}))
     return text.replace("system: cmlm", f"system: {system}", 1)
 
 

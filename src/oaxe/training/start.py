@@ -126,6 +126,7 @@ def take_over(system: System, other: System) -> Start:
     filled = {name: torch.cat([taken[name], own[name][n:]]) for name, n in rows.items()}
     system.load_state_dict({**own, **taken, **filled})
     missing = [name for name in own if name not in taken]
+    kept = [n for n in missing if n.partition(".")[0] not in system.training_parts]  # when finished
     n_taken, n_own = (sum(t.numel() for t in found.values()) for found in (taken, own))
     return Start(
         tensors=len(taken),
@@ -135,15 +136,10 @@ def take_over(system: System, other: System) -> Start:
         other_settings=_other_settings(system, other),
         is_doubtful=(
             n_taken < n_own / 2
-            or (system.name == other.name and any(_is_kept(system, name) for name in missing))
+            or (system.name == other.name and len(kept) > 0)
             or any(system.architecture.get(k) != other.architecture.get(k) for k in USE)
         ),
     )
-
-
-def _is_kept(system: System, name: str) -> bool:
-    """Whether a finished model has this weight."""
-    return name.partition(".")[0] not in system.training_parts
 
 
 def layer_of(name: str) -> str:

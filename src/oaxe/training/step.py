@@ -12,13 +12,14 @@ from torch import Tensor
 
 from oaxe.support.errors import UserError
 from oaxe.systems import Example, Progress, System
-from oaxe.text.batches import Batch, Room, Update
+from oaxe.text.batches import Batch, Update
+from oaxe.text.plans import Room
 from oaxe.text.symbols import EOS, UNK
 from oaxe.training.averaging import Averages
 from oaxe.training.gradients import Gradients
 from oaxe.training.ranks import Ranks
 from oaxe.training.recordings import Recordings, Tensors, may_record
-from oaxe.training.running import RunningStatistics
+from oaxe.training.running_statistics import RunningStatistics
 from oaxe.training.schedule import learning_rate
 from oaxe.training.settings import Settings
 
@@ -118,7 +119,8 @@ class Step:
         """By the gradient of that update; returns the learning rate."""
         optim = self.settings.optim
         self.gradients.add_up(self.ranks)
-        last = self._last_update(update.n_updates) if optim.decay == "linear" else None
+        linear = optim.decay == "linear"
+        last = int(self.settings.updates(update.n_updates)) if linear else None
         lr = learning_rate(number, peak=optim.lr, warmup=optim.warmup, last=last)
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
@@ -152,13 +154,9 @@ class Step:
 
     def _progress(self, update: Update) -> Progress:
         epoch = update.epoch + update.number / update.n_updates
-        epochs = self.settings.epochs(update.n_updates)
+        epochs = self.settings.updates(update.n_updates) / update.n_updates
         now, end = (
             torch.full((), number, dtype=torch.float64, device=self.ranks.device)
             for number in (epoch, epochs)
         )
         return Progress(now, end, self.system.phase(epoch, epochs))
-
-    def _last_update(self, updates_an_epoch: int) -> int:
-        limits = self.settings.train
-        return min(n for n in (limits.steps, limits.epochs * updates_an_epoch) if n)

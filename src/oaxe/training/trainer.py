@@ -168,10 +168,9 @@ class Trainer:
 
     def _expected_steps(self, update: Update) -> float:
         """When the first of the limits will be reached, as far as it can be foreseen."""
-        limits, position = self.settings.train, self.position
-        per_second = position.step / max(position.seconds, 1e-9)
-        expected = limits.steps, limits.epochs * update.n_updates, 60 * limits.minutes * per_second
-        return min(steps for steps in expected if steps)
+        per_second = self.position.step / max(self.position.seconds, 1e-9)
+        in_time = 60 * self.settings.train.minutes * per_second or math.inf
+        return min(self.settings.updates(update.n_updates), in_time)
 
     def step(self, update: Update) -> float:
         """Change the weights once; returns the learning rate."""

@@ -11,9 +11,10 @@ from oaxe.decoding.likelihood import log_likelihoods
 from oaxe.decoding.translator import Translator
 from oaxe.support.devices import half_precision
 from oaxe.systems import Progress, System
-from oaxe.text.batches import collate, cut
+from oaxe.text.batches import collate
 from oaxe.text.bleu import corpus_bleu
 from oaxe.text.corpus import Corpus
+from oaxe.text.plans import cut
 from oaxe.training.ranks import Ranks
 from oaxe.training.settings import Settings
 
@@ -28,8 +29,8 @@ class Validation:
         corpus: Corpus,
         settings: Settings,
         ranks: Ranks,
-        score: Callable[["Validation"], float],  # the higher the better
-        metric: str,  # its name in the log
+        score: Callable[["Validation"], float] = lambda _: 0.0,  # the higher the better
+        metric: str = "bleu",  # its name in the log
     ) -> None:
         self.corpus, self.settings, self.ranks = corpus, settings, ranks
         self.metric, self._score = metric, score
@@ -77,12 +78,8 @@ class Validation:
 def metric_of(translator: Translator) -> tuple[str, Callable[[Validation], float]]:
     """What the best checkpoints are chosen by: a name, and how it is measured."""
     if translator.system.translates:
-        return "bleu", lambda validation: bleu(translator, validation)
+        return "bleu", lambda validation: float(scores(translator, validation)["score"])
     return "log_probability", lambda validation: mean_log_probability(translator, validation)
-
-
-def bleu(translator: Translator, validation: Validation) -> float:
-    return float(scores(translator, validation)["score"])
 
 
 def scores(translator: Translator, validation: Validation) -> dict[str, Any]:
@@ -103,8 +100,9 @@ def scores(translator: Translator, validation: Validation) -> dict[str, Any]:
 def choose_decoding(translator: Translator, validation: Validation) -> list[dict[str, float]]:
     """Let the translator decode as is best by BLEU; returns all that was tried, best first.
 
-    The values that :meth:`System.choices` has of an option are tried with the best of the options
-    before it. What the translator had before is only given up for something better.
+    The values that :meth:`System.choices` has of an option are tried with the best of the others,
+    first of all options in turn, then once more of all but the last. What the translator had before
+    is only given up for something better.
     """
     choices = translator.system.choices(translator.decoding_with())
 
@@ -118,10 +116,12 @@ def choose_decoding(translator: Translator, validation: Validation) -> list[dict
         }
 
     records = [tried()] if choices else []
-    for name, values in choices.items():
+    for name in (*choices, *[*choices][:-1]):
         best = max(records, key=lambda record: record["bleu"])
         before = {option: best[option] for option in choices}
-        records += [tried(**before | {name: v}) for v in values if v != before[name]]
+        given = [before | {name: value} for value in choices[name]]
+        known = [{option: record[option] for option in choices} for record in records]
+        records += [tried(**options) for options in given if options not in known]
     records.sort(key=lambda record: -record["bleu"])
     if records:
         translator.change_decoding(**{name: records[0][name] for name in choices})
@@ -131,7 +131,7 @@ def choose_decoding(translator: Translator, validation: Validation) -> list[dict
 def mean_log_probability(lm: Translator, validation: Validation) -> float:
     """Of a subword of the target, ends of sentences included; long sentences are cut."""
     ranks, limit = validation.ranks, lm.system.max_length
-    targets = [validation.corpus.target(i)[:limit].tolist() for i in range(validation.n_sentences)]
+    targets = [validation.corpus.targets[i][:limit].tolist() for i in range(validation.n_sentences)]
     mine = targets[ranks.rank :: ranks.world_size]
     budget = validation.settings.data.batch_tokens
     found: list[float] = ranks.collect(log_likelihoods(lm, mine, batch_tokens=budget))

@@ -5,7 +5,7 @@ import random
 import torch
 
 from oaxe.training.ranks import Ranks
-from oaxe.training.running import RunningStatistics
+from oaxe.training.running_statistics import RunningStatistics
 
 NAMES = {"xe": ["loss"], "both": ["loss", "xe_weight", "truncated"], "loss": ["truncated", "loss"]}
 
