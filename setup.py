@@ -16,20 +16,17 @@ class BuildExt(build_ext):
         super().build_extension(ext)
 
 
+PARTS = ("losses/_solver", "search/_beam", "engine/_output")
+
 setup(
     ext_modules=[
         Extension(
-            "oaxe.losses._solver",
-            ["src/oaxe/losses/_solver.c"],
+            "oaxe." + part.replace("/", "."),
+            [f"src/oaxe/{part}.c"],
             py_limited_api=True,
             optional=True,
-        ),
-        Extension(
-            "oaxe.engine._output",
-            ["src/oaxe/engine/_output.c"],
-            py_limited_api=True,
-            optional=True,
-        ),
+        )
+        for part in PARTS
     ],
     cmdclass={"build_ext": BuildExt},
     options={"bdist_wheel": {"py_limited_api": "cp311"}},

@@ -17,7 +17,7 @@ from oaxe.losses.arguments import kept_first
 from oaxe.model.transformer import Cache, Transformer
 from oaxe.search.hypothesis import Hypothesis, forbidden
 from oaxe.search.replay import Call, Replays, Tensors, compute, padded_source, rounded
-from oaxe.search.top import largest, logsumexp
+from oaxe.search.topk import largest, logsumexp
 from oaxe.text.symbols import BOS, EOS, PAD
 
 # Of many sentences: asking the device which are done makes it wait, and going on without them takes
@@ -346,10 +346,8 @@ class _Search:
             ]
 
     def _limits(self, lengths: Tensor) -> list[int]:
-        limits: list[int] = (
-            ((self.max_ratio * lengths).long() + 10).clamp(max=self.model.max_length).tolist()
-        )
-        return limits
+        most = (self.max_ratio * lengths).long() + 10
+        return most.clamp(max=self.model.max_length).tolist()
 
     def _tensor(self, numbers: object) -> Tensor:
         return torch.tensor(numbers, dtype=torch.int64, device=self.source.device)

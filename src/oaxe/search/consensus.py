@@ -19,9 +19,9 @@ TEMPERATURES = (0.3, 0.5, 0.7, 1.0)  # worth trying
 
 def ranked(found: Tensors, batch: int) -> Tensors:
     """The rows of :func:`hypotheses`; their score is the mean likeness to all of a sentence."""
-    tokens, n_tokens, _, totals, lengths = found
+    tokens, n_tokens, _, totals, lengths, *said = found
     alike = likeness(tokens.view(batch, -1, tokens.shape[1]), n_tokens.view(batch, -1))
-    return tokens, n_tokens, alike.mean(2).flatten(), totals, lengths
+    return tokens, n_tokens, alike.mean(2).flatten(), totals, lengths, *said
 
 
 def likeness(tokens: Tensor, lengths: Tensor) -> Tensor:

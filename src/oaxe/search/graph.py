@@ -47,10 +47,12 @@ def viterbi(graph: Graph, length_penalty: float) -> Tensors:
     for step in range(graph.steps - 1, -1, -1):
         state = torch.where(step <= chosen, origins[step].gather(1, state), state)
         vertices.append(state)
-    tokens = words.gather(1, torch.cat(vertices[::-1], 1))[:, 1:]  # the first is vertex 0
+    path = torch.cat(vertices[::-1], 1)[:, 1:]  # the first is vertex 0
     total = totals.gather(1, chosen).squeeze(1)
     n_words = chosen.squeeze(1)
-    return tokens, n_words, score.squeeze(1), total, n_words + 1
+    # The first and the last vertex say nothing.
+    said = words[:, 1:], log_probs[:, 1:], graph.last.squeeze(1) - 1, path - 1
+    return words.gather(1, path), n_words, score.squeeze(1), total, n_words + 1, *said
 
 
 def sampled_paths(graph: Graph, temperature: float, generator: torch.Generator) -> Tensors:

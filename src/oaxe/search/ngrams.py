@@ -7,8 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from oaxe.support.errors import UserError
-from oaxe.text.ngram_files import ARRAYS, load_ngrams
+from oaxe.text.ngram_files import ARRAYS, check_vocabulary, load_ngrams
 from oaxe.text.ngrams import NGrams
 from oaxe.text.symbols import BOS, EOS
 
@@ -104,11 +103,7 @@ def language_model(
     path = Path(folder)
     changed = path / ARRAYS
     model = _loaded(path, changed.stat().st_mtime_ns if changed.exists() else 0, device)
-    if model.vocab_size != vocab_size:
-        raise UserError(
-            f"the n-grams in {folder} are of {model.vocab_size} subwords, the model has "
-            f"{vocab_size}; make them with 'oaxe ngrams' from the data that it was trained on"
-        )
+    check_vocabulary(path, model.vocab_size, vocab_size)
     return model
 
 

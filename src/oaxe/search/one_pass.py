@@ -16,7 +16,7 @@ from oaxe.losses.arguments import kept_first, leading
 from oaxe.model.length import LengthPredictor, likely_enough, likely_lengths
 from oaxe.model.masking import IGNORED
 from oaxe.model.transformer import Encoded, Transformer
-from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.hypothesis import Hypothesis, Positions
 from oaxe.search.options import Repeats
 from oaxe.search.replay import Call, Tensors, compute, padded_source, rounded
 from oaxe.search.words import likeliest, likeliest_apart
@@ -38,17 +38,12 @@ def translate_lengths(
     length_candidates: int = 5,
     length_share: float = 0.0,
     length_multiplier: float = 1.0,
-    repeats: Repeats = "merge",
-    refine_steps: int = 1,
-    remove_blanks: bool = False,
-    length_penalty: float = 1.0,
-    score_merged: bool = False,
     lengths: Tensor | None = None,
     call: Call = compute,
+    decode: Callable[..., Tensors] | None = None,
+    **options: Any,
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each sentence, one a length candidate, best score first.
-
-    A hypothesis of n positions has the score sum(log p) / n^length_penalty.
 
     Args:
         model: in evaluation mode.
@@ -56,71 +51,36 @@ def translate_lengths(
         length_candidates: how many of the most likely lengths to decode.
         length_share: leave out those of less than this share of the likeliest one's probability.
         length_multiplier: predicted lengths are multiplied by this.
-        repeats: what becomes of equal neighbours. ``"merge"``: one of them is left; ``"forbid"``:
-            of all sentences without any, the likeliest is taken; ``"keep"``: nothing.
-        refine_steps: passes of the decoder. From the second on, the least likely of its own tokens
-            are masked again and predicted anew (mask-predict).
-        remove_blanks: let the model predict BLANK and remove it, for models trained with AXE.
-        length_penalty: above 1 favours long hypotheses, of which the mean prefers the short ones.
-        score_merged: positions that repeat the word before them have no part in the score.
         lengths: ``(batch, candidates)`` lengths to decode instead of predicted ones.
         call: see :mod:`oaxe.search.replay`.
+        decode: decodes masked positions, as :func:`mask_predict` does, which is the default.
+        options: those of ``decode``.
     """
-    return in_every_length(
-        model,
-        source,
-        write,
-        length_candidates=length_candidates,
-        length_share=length_share,
-        length_multiplier=length_multiplier,
-        lengths=lengths,
-        call=call,
-        repeats=repeats,
-        refine_steps=refine_steps,
-        remove_blanks=remove_blanks,
-        length_penalty=length_penalty,
-        score_merged=score_merged,
-    )
-
-
-def in_every_length(
-    model: HasLength,
-    source: Tensor,
-    write: Callable[..., Tensors],
-    *,
-    length_candidates: int,
-    length_share: float = 0.0,
-    length_multiplier: float = 1.0,
-    lengths: Tensor | None = None,
-    call: Call = compute,
-    **options: Any,
-) -> list[list[Hypothesis]]:
-    """What ``write`` makes of the likely lengths, with its own ``options``; best score first."""
     recorded = call is not compute
     if recorded:
         source = padded_source(source, model.transformer.max_length)
     hidden, seen, likely, counts = call(
-        read, model, source, candidates=length_candidates, share=length_share
+        encode, model, source, candidates=length_candidates, share=length_share
     )
     if length_multiplier != 1:
         likely = (likely.double() * length_multiplier).round().long()
         likely = likely.clamp(1, model.transformer.max_length)
-    write_some = partial(call, write, model, everywhere=recorded, **options)
+    decode_rows = partial(call, decode or mask_predict, model, everywhere=recorded, **options)
 
-    def decode(lengths: Tensor, hidden: Tensor, seen: Tensor) -> list[list[Hypothesis]]:
+    def decoded(lengths: Tensor, hidden: Tensor, seen: Tensor) -> list[list[Hypothesis]]:
         longest = int(lengths.max())  # device sync
         if recorded:
             longest = rounded(longest, model.transformer.target_positions.num_embeddings)
         mask = leading(lengths.flatten(), longest)
         inputs = torch.where(mask, MASK, PAD)  # (batch * candidates, target_len)
-        return hypotheses(*write_some(inputs, mask, hidden, seen), batch=len(lengths))
+        return hypotheses(*decode_rows(inputs, mask, hidden, seen), batch=len(lengths))
 
     if lengths is not None or not length_share:
-        return decode(likely if lengths is None else lengths, hidden, seen)
+        return decoded(likely if lengths is None else lengths, hidden, seen)
     found: list[list[Hypothesis]] = [[] for _ in source]
     for count in sorted(set(counts.tolist())):  # those with equally many candidates are a batch
         some = (counts == count).nonzero().squeeze(1)
-        rows = decode(likely[some, :count], hidden[some], seen[some])
+        rows = decoded(likely[some, :count], hidden[some], seen[some])
         for i, row in zip(some.tolist(), rows, strict=True):
             found[i] = row
     return found
@@ -144,28 +104,43 @@ def log_likelihood(model: HasLength, source: Tensor, target: Tensor) -> Tensor:
     return of_length.squeeze(1) - of_words
 
 
-def read(model: HasLength, source: Tensor, *, candidates: int, share: float = 0.0) -> Tensors:
+def encode(model: HasLength, source: Tensor, *, candidates: int, share: float = 0.0) -> Tensors:
     """Hidden states and mask of the source, the likely lengths of the target, and how many."""
     encoded, logits = model.length.encode(model.transformer, source)
     lengths = likely_lengths(logits, encoded.mask, candidates)
     return encoded.hidden, encoded.mask, lengths, likely_enough(logits, lengths, share)
 
 
-def write(
+def mask_predict(
     model: HasLength,
     inputs: Tensor,
     mask: Tensor,
     hidden: Tensor,
     seen: Tensor,
     *,
-    repeats: Repeats,
-    refine_steps: int,
-    remove_blanks: bool,
-    length_penalty: float,
-    score_merged: bool,
+    repeats: Repeats = "merge",
+    refine_steps: int = 1,
+    remove_blanks: bool = False,
+    length_penalty: float = 1.0,
+    score_merged: bool = False,
     everywhere: bool,
 ) -> Tensors:
-    """For each row of ``inputs``: see :func:`hypotheses`."""
+    """For each row of ``inputs``: see :func:`hypotheses`.
+
+    A hypothesis of n positions has the score sum(log p) / n^length_penalty.
+
+    Args:
+        inputs, mask: ``(rows, length)``: MASK at the real positions, else PAD.
+        hidden, seen: the encoded source and its mask.
+        repeats: what becomes of equal neighbours. ``"merge"``: one of them is left; ``"forbid"``:
+            of all sentences without any, the likeliest is taken; ``"keep"``: nothing.
+        refine_steps: passes of the decoder. From the second on, the least likely of its own tokens
+            are masked again and predicted anew.
+        remove_blanks: let the model predict BLANK and remove it, for models trained with AXE.
+        length_penalty: above 1 favours long hypotheses, of which the mean prefers the short ones.
+        score_merged: positions that repeat the word before them have no part in the score.
+        everywhere: see :func:`~oaxe.search.words.likeliest`.
+    """
     n_positions = mask.sum(1)  # (batch * candidates,)
     choose = partial(
         predict,
@@ -181,7 +156,8 @@ def write(
         again, again_log_probs = choose(tokens.masked_fill(masked, MASK), mask, masked)
         tokens = torch.where(masked, again, tokens)
         log_probs = torch.where(masked, again_log_probs, log_probs)
-    words, n_words, score, *rest = finished(tokens, log_probs.sum(1), mask, repeats, length_penalty)
+    given = tokens, log_probs, log_probs.sum(1), mask
+    words, n_words, score, *rest = finished(*given, repeats, length_penalty)
     if score_merged:
         counted = mask & differs_from_previous(tokens)
         score = log_probs.where(counted, 0).sum(1) / counted.sum(1) ** length_penalty
@@ -189,17 +165,25 @@ def write(
 
 
 def finished(
-    tokens: Tensor, total: Tensor, mask: Tensor, repeats: Repeats, length_penalty: float
+    tokens: Tensor,
+    log_probs: Tensor,
+    total: Tensor,
+    mask: Tensor,
+    repeats: Repeats,
+    length_penalty: float,
 ) -> Tensors:
-    """See :func:`hypotheses`: of words ``(rows, length)`` and their log-probability ``(rows,)``."""
+    """See :func:`hypotheses`: of words ``(rows, length)``, whose log-probability is ``total``."""
     # A blank of AXE is a position left over, not a fence between two equal words as in CTC: it goes
     # first. Words that were apart before are merged, too.
-    tokens, keep = compact(tokens, mask & (tokens != BLANK))
+    at = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    at, keep = compact(at, mask & (tokens != BLANK))
     if repeats != "keep":
-        keep = keep & differs_from_previous(tokens)
-    tokens, keep = compact(tokens, keep)
-    n_positions = mask.sum(1)
-    return tokens, keep.sum(1), total / n_positions**length_penalty, total, n_positions
+        keep = keep & differs_from_previous(tokens.gather(1, at))
+    at, keep = compact(at, keep)
+    words, n_positions = tokens.gather(1, at), mask.sum(1)
+    score = total / n_positions**length_penalty
+    said = tokens, log_probs, n_positions, at
+    return words, keep.sum(1), score, total, n_positions, *said
 
 
 def predict(
@@ -254,7 +238,14 @@ def compact(tokens: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def hypotheses(
-    tokens: Tensor, n_tokens: Tensor, scores: Tensor, totals: Tensor, lengths: Tensor, *, batch: int
+    tokens: Tensor,
+    n_tokens: Tensor,
+    scores: Tensor,
+    totals: Tensor,
+    lengths: Tensor,
+    *said: Tensor,
+    batch: int,
+    skips: bool = False,
 ) -> list[list[Hypothesis]]:
     """Those of each sentence, best first; rows of one sentence follow each other.
 
@@ -262,12 +253,17 @@ def hypotheses(
         tokens: ``(rows, length)``, of which the first ``n_tokens (rows,)`` count.
         scores, totals, lengths: ``(rows,)``: score, log-probability, positions of the decoder. A
             row with a score of -inf is none.
+        said: if known, ``(rows, positions)``: what each position says, and its log-probability;
+            ``(rows,)``: how many of them count; ``(rows, length)``: where the tokens come from.
         batch: number of sentences.
+        skips: positions that no token comes from are not on the path of a DAG.
     """
     columns = (column.tolist() for column in (tokens, n_tokens, scores, lengths, totals))
     rows = [
-        Hypothesis(row[:count], score, length, total)
-        for row, count, score, length, total in zip(*columns, strict=True)
+        Hypothesis(row[:count], score, length, total, positions)
+        for row, count, score, length, total, positions in zip(
+            *columns, positions_of(n_tokens, *said, skips=skips), strict=True
+        )
     ]
     k = len(rows) // batch
     return [
@@ -277,4 +273,15 @@ def hypotheses(
             reverse=True,
         )
         for b in range(batch)
+    ]
+
+
+def positions_of(n_tokens: Tensor, *said: Tensor, skips: bool) -> list[Positions | None]:
+    """See :func:`hypotheses`; None where they are not known, or on a GPU: nobody waits for it."""
+    if not said or said[0].device.type != "cpu":
+        return [None] * len(n_tokens)
+    columns = (column.numpy() for column in (*said, n_tokens))
+    return [
+        Positions(words[:n], log_probs[:n], at[:count], at[:count].tolist() if skips else None)
+        for words, log_probs, n, at, count in zip(*columns, strict=True)
     ]

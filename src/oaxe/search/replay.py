@@ -118,8 +118,7 @@ class Replays:
         if (name, low) not in self._kept:
             with torch.inference_mode(False), torch.no_grad():
                 self._kept[name, low] = make()
-        kept: Kept = self._kept[name, low]
-        return kept
+        return self._kept[name, low]
 
     def in_low_precision(self, model: Model) -> Model:
         """The model itself or, under autocast, a copy whose linear layers need no conversion.

@@ -12,7 +12,7 @@ from torch import Tensor
 from oaxe.losses.rows import rows_of
 from oaxe.model.transformer import Transformer
 from oaxe.search.hypothesis import forbidden
-from oaxe.search.top import largest, logsumexp
+from oaxe.search.topk import largest, logsumexp
 from oaxe.search.viterbi import viterbi
 from oaxe.text.symbols import BLANK
 

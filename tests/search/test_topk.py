@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from oaxe.search.top import CHUNK, largest, logsumexp
+from oaxe.search.topk import CHUNK, largest, logsumexp
 
 
 @pytest.mark.parametrize("size", [1, 7, CHUNK, 40 * CHUNK, 70 * CHUNK, 70 * CHUNK + 1, 9999])
