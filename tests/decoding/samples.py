@@ -45,3 +45,9 @@ def check_same(
     for name in ("score", "log_probability"):
         values = [[getattr(t, name) for ts in both for t in ts] for both in (found, expected)]
         assert values[0] == pytest.approx(values[1], abs=tolerance)
+    positions = [[t.positions for ts in both for t in ts] for both in (found, expected)]
+    for mine, wanted in zip(*positions, strict=True):
+        if mine and wanted:  # torch does not know them of a walk step by step
+            assert mine.tokens.tolist() == wanted.tokens.tolist()
+            assert mine.log_probs == pytest.approx(wanted.log_probs, abs=tolerance)
+            assert mine.fates() == wanted.fates()

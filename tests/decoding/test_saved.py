@@ -218,6 +218,14 @@ def test_refuses_a_folder_of_an_earlier_version(subwords: Subwords, tmp_path: Pa
     )
 
 
+def test_a_folder_of_models_names_them(subwords: Subwords, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Give a run that oaxe train made"):
+        Translator.from_pretrained(tmp_path)
+    translator(subwords).save_pretrained(tmp_path / "model")
+    with pytest.raises(UserError, match=re.escape(f"Give {tmp_path / 'model'}")):
+        Translator.from_pretrained(tmp_path)
+
+
 def test_a_name_that_is_no_folder_is_looked_up_on_the_hub(
     subwords: Subwords, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,7 +236,7 @@ def test_a_name_that_is_no_folder_is_looked_up_on_the_hub(
     def hub(name: str, *, revision: str | None, allow_patterns: list[str]) -> str:
         asked.append(name)
         assert revision is None
-        assert set(allow_patterns) == {WEIGHTS, CONFIG, SUBWORDS, *EXPORTED}
+        assert set(allow_patterns) == {WEIGHTS, CONFIG, SUBWORDS, *EXPORTED, "ngrams/*"}
         if name != "someone/translator":
             raise FileNotFoundError("no such repository")
         return str(tmp_path)

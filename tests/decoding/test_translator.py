@@ -82,6 +82,12 @@ def test_options_and_mode(subwords: Subwords) -> None:
     three.change_decoding(length_candidates=4)
     assert len(three.translate_scored(line)[0]) == 4
     assert three.decoding["repeats"] == "merge"  # all options, with their defaults
+    best = [hypotheses[:1] for hypotheses in three.translate_scored(SENTENCES)]
+    assert three.translate_scored(SENTENCES, most=1) == best
+    three.change_decoding(length_candidates=1)
+    with pytest.raises(UserError, match="length_candidates"):  # though it equals the one before
+        three.change_decoding(length_candidates=True)
+    three.change_decoding(length_candidates=4)
     with pytest.raises(UserError, match="must be at least 1"):
         three.change_decoding(length_candidates=0)
     assert three.decoding["length_candidates"] == 4

@@ -74,7 +74,9 @@ def test_rejects_impossible_descriptions(
 @pytest.mark.parametrize("threads", [0, -5])
 def test_rejects_impossible_threads(threads: int, subwords: Subwords, tmp_path: Path) -> None:
     export(translator(subwords), tmp_path)
-    with pytest.raises(ValueError, match=f"threads must be at least 1, got {threads}; leave it"):
+    with pytest.raises(
+        ValueError, match=f"threads must be from 1 to 1,024, got {threads}; leave it"
+    ):
         Translator.from_pretrained(tmp_path, threads=threads)
 
 

@@ -1,6 +1,7 @@
 """An exported model translates as the model that it was made from, without torch."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from threading import Barrier
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
@@ -18,10 +20,14 @@ from oaxe.decoding.saved import is_exported
 from oaxe.decoding.translator import Translator
 from oaxe.engine.engine import DECODINGS, FILES, Engine, available_threads
 from oaxe.engine.export import export as write_folder
+from oaxe.engine.graph import Graph
 from oaxe.search.options import CTCDecoding
 from oaxe.support.checksums import sha256
 from oaxe.support.errors import UserError
 from oaxe.systems import find
+from oaxe.text.corpus import Sentences
+from oaxe.text.ngram_files import load_ngrams, save_ngrams
+from oaxe.text.ngrams import estimate
 from oaxe.text.subwords import Subwords
 from tests.decoding.samples import SENTENCES, check_same
 from tests.models import emphasise, micro
@@ -72,6 +78,8 @@ def test_translates_as_torch_does(case: str, subwords: Subwords, tmp_path: Path)
         options += [{"length_candidates": 60}]
     if DECODINGS[ours.system.name] is CTCDecoding:
         options += [{"bonus": bonus} for bonus in (0.5, 2.0, 8.0)]
+        options += [{"method": "beam", "bonus": bonus, "beam": 6} for bonus in (0.0, 1.5)]
+        options += [{"method": "beam", "beam": 1, "top_words": 3}]
     if case == "dag":
         options += [
             {"method": m, "length_penalty": 0.5} for m in ("viterbi", "lookahead", "greedy")
@@ -81,9 +89,55 @@ def test_translates_as_torch_does(case: str, subwords: Subwords, tmp_path: Path)
             how: dict[str, Any] = {"batch_tokens": batch_tokens, **changes}
             expected = ours.translate_scored(SENTENCES, **how)
             assert len({t[0].text for t in expected}) > 3
-            check_same(engine.translate_scored(SENTENCES, **how), expected, 2e-3)
+            found = engine.translate_scored(SENTENCES, **how)
+            check_same(found, expected, 2e-3)
+            for t in (t for of_sentence in found for t in of_sentence if t.length):
+                assert t.positions is not None
+                fates = t.positions.fates()
+                kept = [i for i, fate in enumerate(fates) if fate == "kept"]
+                assert t.positions.tokens[kept].tolist() == t.tokens
+                on_path = len(fates) - fates.count("skipped")
+                assert on_path == t.length - (case == "dag")  # whose last vertex says nothing
     assert engine.languages == ours.languages
     assert str(engine.decoding_with()) == str(ours.decoding_with())
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_ngrams_are_part_of_an_exported_model(
+    int8: bool, subwords: Subwords, tmp_path: Path
+) -> None:
+    """They are in its folder, which may be moved; in 8 bits they say nearly the same."""
+    torch.manual_seed(4)
+    ours = translator(subwords, "ctc")
+    tokens = subwords.encode(SENTENCES * 3)
+    ends = np.cumsum([0, *map(len, tokens)])
+    text = Sentences(np.concatenate([np.array(row, np.int64) for row in tokens]), ends)
+    save_ngrams(tmp_path / "lm", estimate(text, subwords.vocab_size, 3), subwords)
+    ours.change_decoding(method="beam", lm=str(tmp_path / "lm"), lm_weight=2.0, bonus=1.0)
+    expected = ours.translate_scored(SENTENCES)
+    assert ours.translate(SENTENCES, lm=None) != [best.text for best, *_ in expected]
+    exported(ours, tmp_path / "new", int8=int8)
+    (tmp_path / "new").rename(tmp_path / "moved")
+    shutil.rmtree(tmp_path / "lm")
+    engine = Translator.from_pretrained(tmp_path / "moved", threads=1)
+    found = engine.translate_scored(SENTENCES)
+    if not int8:
+        check_same(found, expected, 2e-3)
+    kept = load_ngrams(tmp_path / "moved" / "ngrams")
+    full = estimate(text, subwords.vocab_size, 3)
+    for got, exact in zip(kept.orders, full.orders, strict=True):
+        assert np.array_equal(got.keys, exact.keys)
+        sayable = exact.log_probs > -15
+        error = np.abs(got.log_probs - exact.log_probs)[sayable].max()
+        assert (0 < error < 1 / 30) if int8 else error == 0
+    assert load_config(tmp_path / "moved")["decoding"]["lm"] == "ngrams"
+    (tmp_path / "moved" / "ngrams" / "ngrams.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match=r"ngrams\.safetensors"):
+        Translator.from_pretrained(tmp_path / "moved").translate(["a dog"])
+
+
+def load_config(folder: Path) -> Any:
+    return json.loads((folder / "config.json").read_text())
 
 
 def test_share_leaves_out_unlikely_lengths(subwords: Subwords, tmp_path: Path) -> None:
@@ -188,11 +242,9 @@ def test_decoding_options_are_those_of_the_systems() -> None:
 @pytest.mark.parametrize(
     ("case", "options", "message"),
     [
-        ("ctc", {"method": "beam"}, "no method: beam; take another method, or the model that"),
-        ("ctc_glat", {"method": "samples"}, "no method: samples; take another"),
-        ("ctc", {"lm": "folder"}, "no language model, got lm: folder; leave it out, or take"),
-        ("dag", {"method": "beam"}, "no method: beam"),
-        ("dag", {"lm": "folder"}, "no language model"),
+        ("ctc_glat", {"method": "samples"}, "no method: samples; take greedy or beam, or the mod"),
+        ("dag", {"method": "beam"}, "no method: beam; take another method, or the model that"),
+        ("dag", {"lm": "folder"}, "no lm: folder; take none, or the model that it was made from"),
         ("cmlm", {"score_merged": True}, "no score_merged: True; take false, or the model"),
         ("cmlm", {"repeats": "forbid"}, "no repeats: forbid; take merge or keep, or the model"),
     ],
@@ -228,6 +280,26 @@ def test_int8_agrees(case: str, subwords: Subwords, tmp_path: Path) -> None:
     assert 0 < error < 0.05
 
 
+@pytest.mark.parametrize("case", ["cmlm", "cmlm, pre-norm", "ctc", "dag"])
+def test_int8_translates_a_sentence_as_it_does_alone(
+    case: str, subwords: Subwords, tmp_path: Path
+) -> None:
+    torch.manual_seed(1)
+    engine = exported(translator(subwords, case), tmp_path / "new", int8=True)
+    alone = [engine.translate_scored([sentence])[0] for sentence in SENTENCES]
+    check_same(engine.translate_scored(SENTENCES * 3), alone * 3, 1e-3)
+
+
+def test_numbers_beyond_the_range_become_the_nearest_within() -> None:
+    x = np.array([[-9.0, -1.0, 0.0, 2.0, 9.0]], np.float32)
+    graph = Graph({"transformer.tokens.weight": x}, 1)
+    whole, step, zero = graph._whole("x", -1.0, 2.0)
+    graph.result("found", graph.add("DequantizeLinear", whole, step, zero))
+    session = onnxruntime.InferenceSession(graph.model({"x": "ff"}, "g"))
+    (found,) = session.run(["found"], {"x": x})
+    np.testing.assert_allclose(found, [[-1, -1, 0, 2, 2]], atol=1e-6)
+
+
 def test_int8_has_the_words_of_float32_in_a_trained_model(
     subwords: Subwords, tmp_path: Path
 ) -> None:
@@ -235,7 +307,7 @@ def test_int8_has_the_words_of_float32_in_a_trained_model(
     model = learn("cmlm", steps=120, inputs="unobserved", label_smoothing=0.0)
     weights = {name: weight.numpy() for name, weight in model.state_dict().items()}
     config = {**model.description(), "decoding": {"length_candidates": 1, "repeats": "keep"}}
-    write_folder(tmp_path, weights, config, subwords.model, int8=True)
+    write_folder(tmp_path, weights, config, subwords, int8=True)
     engine = Engine(tmp_path, json.loads((tmp_path / "config.json").read_text()), threads=1)
     source, _, _ = digit_strings(300)
     rows = [row[row != 0].tolist() for row in source]

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oaxe.decoding.box import model_in_the_box
 from oaxe.decoding.translator import Translator
 from oaxe.engine import engine, plain
 from oaxe.engine.graph import Graph
 from oaxe.support.errors import UserError
 from oaxe.text.subwords import Subwords
+from oaxe.text.symbols import SYMBOLS
 from tests.decoding.samples import SENTENCES
 from tests.engine.test_engine import CASES, exported, translator
 
@@ -23,13 +25,22 @@ def test_the_same_numbers_as_onnx_runtime(
     case: str, int8: bool, subwords: Subwords, tmp_path: Path
 ) -> None:
     system = exported(translator(subwords, case), tmp_path / "new", int8=int8).system
-    dim = system.tables["source_positions"].shape[1]
+    check_numbers(system, tmp_path / "new", int8=int8)
+
+
+def test_the_same_numbers_of_older_exports() -> None:
+    """What their layers read has one scale for the whole pass; the model in the box is one."""
+    check_numbers(Translator.from_pretrained().system, model_in_the_box(), int8=True)
+
+
+def check_numbers(system: engine.Engine, folder: Path, *, int8: bool) -> None:
     rng = np.random.default_rng(1)
     batch, source, factor = 3, 7, 2
     mask = (np.arange(source) < np.array([[7], [3], [1]])).astype(np.int32)
     longer = mask.repeat(factor, 1)
-    x = rng.standard_normal((batch, source, dim)).astype(np.float32)
-    y = rng.standard_normal((batch, factor * source, dim)).astype(np.float32)
+    tokens = rng.integers(len(SYMBOLS), system.vocab_size, (batch, factor * source))
+    x = system._embedded(tokens[:, :source], mask.astype(bool), "source")
+    y = system._embedded(tokens, longer.astype(bool), "target")
     given: dict[str, dict[str, Any]] = {
         "encoder.onnx": {"x": x, "mask": mask},
         "decoder.onnx": {"x": y, "mask": longer, "memory": x, "memory_mask": mask},
@@ -37,7 +48,7 @@ def test_the_same_numbers_as_onnx_runtime(
     if "links" in system.tables:
         given["decoder.onnx"]["positions"] = system.tables["links"][: factor * source]
     for name, inputs in given.items():
-        path = tmp_path / "new" / name
+        path = folder / name
         expected = engine.session(path).run(None, inputs)
         found = plain.Session(path).run(None, inputs)
         assert len(found) == len(expected) > 0
@@ -81,7 +92,7 @@ def test_damaged_graphs_are_told(
 
 
 def test_other_operators_are_named(tmp_path: Path) -> None:
-    graph = Graph({"transformer.tokens.weight": np.zeros((2, 4), np.float32)}, 1, False)
+    graph = Graph({"transformer.tokens.weight": np.zeros((2, 4), np.float32)}, 1)
     graph.result("hidden", graph.add("Relu", "x"))
     (tmp_path / "a.onnx").write_bytes(graph.model({"x": "fff"}, "encoder"))
     with pytest.raises(ValueError, match="unknown operators: Relu"):

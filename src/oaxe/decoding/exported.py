@@ -58,7 +58,7 @@ def export(
     else:
         from oaxe.engine import export as onnx
 
-        onnx.export(Path(folder), weights, config, subwords.model, int8=int8)
+        onnx.export(Path(folder), weights, config, subwords, int8=int8)
 
 
 def without_beam(translator: Translator) -> dict[str, Option]:

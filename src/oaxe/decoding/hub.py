@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from oaxe.decoding.saved import FILES, is_of_the_hub
-from oaxe.support.config import build
+from oaxe.support.config import build, flatten
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
 from oaxe.text.languages import NAMES
@@ -65,14 +65,15 @@ def model_card(
     use = (TRANSLATES if system.translates else SCORES).format(name=name, example="Hello")
     how = build(system.decoding_type, decoding, "decoding")
     options = "\n".join(f"| `{option}` | {_value(value)} |" for option, value in decoding.items())
-    details = {"system": system.name, **_flat(system.description()["options"])}
-    details |= _flat(system.architecture)
+    details = {"system": system.name, **flatten(system.description()["options"])}
+    details |= flatten(system.architecture)
     rows = "\n".join(f"| {row} | {_value(value)} |" for row, value in details.items())
     front = yaml.safe_dump(_front_matter(system, languages), sort_keys=False, allow_unicode=True)
+    millions = system.n_parameters / 1e6
     parts = [
         f"---\n{front}---\n{MARK}",
         f"# {_title(system, languages)}",
-        f"`{system.name}` of {reference}, {_millions(system)} million weights, made with oaxe.",
+        f"`{system.name}` of {reference}, {millions:.3g} million weights, made with oaxe.",
         f"## How to use\n\n{use}",
     ]
     if system.translates:
@@ -100,20 +101,6 @@ def _title(system: "System", languages: tuple[str, str]) -> str:
     if not system.translates:
         return f"Language model of {target or source or 'text'}"
     return f"Translation from {source} to {target}" if source and target else "Translation"
-
-
-def _millions(system: "System") -> str:
-    return f"{sum(weight.numel() for weight in system.parameters()) / 1e6:.3g}"
-
-
-def _flat(options: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{before}{name}.")
-        else:
-            found[f"{before}{name}"] = value
-    return found
 
 
 def _value(value: object) -> str:

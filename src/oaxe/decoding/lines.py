@@ -71,6 +71,7 @@ def translate_file(
                 batch_tokens=batch_tokens,
                 bf16=bf16,
                 first_line=[n for n, p in zip(numbers, parts, strict=True) for _ in p.sentences],
+                most=None if as_json else 1,
                 **options,
             )
             first_line += len(chunk)
@@ -82,7 +83,7 @@ def translate_file(
                 elif paragraphs:
                     line = _json_paragraph(text, part, of_line, language)
                 else:
-                    line = _json(text, of_line[0])
+                    line = json.dumps(_record(text, of_line[0]), ensure_ascii=False)
                 out.write(f"{line}\n".encode())
             out.flush()
 
@@ -162,10 +163,6 @@ def _shown(lines: Lines, output: Path | None) -> Iterable[str]:
 def _record(text: str, translations: list[Translation]) -> dict[str, object]:
     found = [{"text": t.text, "score": round(t.score, 6), "length": t.length} for t in translations]
     return {"source": text, "translations": found}
-
-
-def _json(text: str, translations: list[Translation]) -> str:
-    return json.dumps(_record(text, translations), ensure_ascii=False)
 
 
 def _json_paragraph(

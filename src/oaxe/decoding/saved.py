@@ -5,6 +5,7 @@ subwords.model      the SentencePiece model
 config.json         format, system with its options and architecture, languages, decoding
                     defaults, checksums
 README.md           what the model is and how to use it (:mod:`oaxe.decoding.hub`); not needed
+ngrams/             those that it is decoded with, if it is (:mod:`oaxe.text.ngram_files`)
 
 Nothing in it can run code: a system that is not part of this package must be named by the user.
 ``config.json`` is written last: a folder that has it is whole. A model that was exported for a CPU
@@ -26,6 +27,8 @@ from oaxe.support.checksums import sha256
 from oaxe.support.config import build
 from oaxe.support.errors import UserError
 from oaxe.support.files import make_folder, sync
+from oaxe.text.ngram_files import NGRAMS, with_ngrams
+from oaxe.text.subwords import Subwords
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,12 +44,13 @@ KEYS = ("architecture", "decoding", "languages", "options", "sha256", "system")
 
 
 def save_folder(
-    folder: Path, system: "System", subwords: bytes, description: Mapping[str, Any]
+    folder: Path, system: "System", subwords: Subwords, description: Mapping[str, Any]
 ) -> None:
-    """Write the three files, each under another name first."""
+    """Write the three files, each under another name first; and the n-grams, if there are any."""
     from safetensors.torch import save_file
 
     make_folder(folder)
+    decoding = with_ngrams(folder, description["decoding"], subwords)
     weights = {
         name: tensor.cpu().contiguous()
         for name, tensor in system.state_dict().items()
@@ -54,12 +58,13 @@ def save_folder(
     }
     new = {name: folder / f"{name}.new" for name in FILES}
     save_file(weights, new[WEIGHTS])
-    new[SUBWORDS].write_bytes(subwords)
+    new[SUBWORDS].write_bytes(subwords.model)
     shutil.copymode(new[SUBWORDS], new[WEIGHTS])  # safetensors lets nobody else read its file
     config = {
         "format": FORMAT,
         **system.description(),
         **description,
+        "decoding": decoding,
         "sha256": {name: sha256(new[name]) for name in (WEIGHTS, SUBWORDS)},
     }
     new[CONFIG].write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -86,6 +91,8 @@ def load_folder(
     exported = "precision" in config
     needed = (*(EXPORTED if exported else [WEIGHTS]), SUBWORDS)
     verify_files(folder, config, needed, folder / CONFIG)
+    if config["decoding"].get("lm") == NGRAMS:
+        config["decoding"]["lm"] = str(folder / NGRAMS)
     if exported:
         from oaxe.engine.engine import Engine
 
@@ -126,9 +133,11 @@ def _find(path: str | Path) -> Path:
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.is_file():
+        parts = (RUN, WEIGHTS, EXPORTED[0])
+        inside = sorted({str(p.parent) for p in folder.glob("*/*") if p.name in parts})
         raise UserError(
-            f"{folder} holds no translator: it has no {CONFIG}. "
-            "Give a run that oaxe train made, or a folder that save_pretrained wrote"
+            f"{folder} holds no translator: it has no {CONFIG}. Give "
+            + (", ".join(inside[:5]) or "a run that oaxe train made, or a folder of oaxe export")
         )
     try:
         config = strict_json.read(path)
@@ -212,8 +221,9 @@ def download(name: str, revision: str | None = None) -> Path:
 
     if Path(name).is_dir():
         raise UserError(f"{name} is a folder here, which has no revisions; leave out `revision`")
+    patterns = [*FILES, *EXPORTED, f"{NGRAMS}/*"]
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=[*FILES, *EXPORTED]))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except Exception as error:
         if not is_of_the_hub(error):
             raise

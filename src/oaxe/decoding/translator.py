@@ -4,9 +4,9 @@ A model that was exported for a CPU does without torch: it is imported where it 
 """
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from oaxe.decoding.box import model_in_the_box
 from oaxe.decoding.saved import download, load_folder, save_folder
 from oaxe.search.batches import batches
-from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.hypothesis import Hypothesis, Positions, Said
 from oaxe.support.config import build, to_mapping
 from oaxe.support.errors import UserError
 from oaxe.text.sentences import Paragraphs
@@ -44,6 +44,12 @@ class Translation:
     length: int  # positions of the decoder, see Hypothesis
     log_probability: float
     tokens: list[int]  # the subwords that the text was joined from
+    said: Said = field(default=None, compare=False, repr=False)
+
+    @property
+    def positions(self) -> Positions | None:
+        """What each position of the decoder says; None where that is not known."""
+        return self.said() if callable(self.said) else self.said
 
 
 class Translator:
@@ -75,6 +81,7 @@ class Translator:
         self.subwords = subwords
         self.languages = languages
         self.decoding: dict[str, Option] = {}
+        self._checked: tuple[str, Any] = "", None  # options and the Decoding that they are
         self.change_decoding(**(decoding or {}))
         self.cuda_graphs = cuda_graphs
         self._replays: Replays | None = None
@@ -153,19 +160,25 @@ class Translator:
         if self.is_exported:
             raise UserError("an exported model is saved already: copy its folder")
         description = {"languages": list(self.languages), "decoding": self.decoding}
-        save_folder(folder, self.system, self.subwords.model, description)
+        save_folder(folder, self.system, self.subwords, description)
         write_card(folder, model_card(self.system, self.languages, self.decoding, **card))
 
     def decoding_with(self, **options: Option) -> Any:
         """The system's ``Decoding``: the defaults of this translator, changed by the options."""
-        where = f"decoding with {self.system.name}"
-        how = build(self.system.decoding_type, {**self.decoding, **options}, where)
+        wanted = {**self.decoding, **options}
+        checked, how = self._checked
+        if checked == repr(
+            wanted
+        ):  # of a sentence alone, the checks would take a sixth of its time
+            return how
+        how = build(self.system.decoding_type, wanted, f"decoding with {self.system.name}")
         if self.is_exported:
             self.system.check(how)
         if lm := getattr(how, "lm", None):
             from oaxe.text.ngram_files import check_subwords
 
             check_subwords(Path(lm), self.subwords)
+        self._checked = repr(wanted), how
         return how
 
     def change_decoding(self, **options: Option) -> None:
@@ -206,14 +219,20 @@ class Translator:
         batch_tokens: int = 16384,
         bf16: bool = False,
         first_line: int | Sequence[int] = 1,
+        most: int | None = None,
         **options: Option,
     ) -> list[list[Translation]]:
-        """All hypotheses of each sentence with their scores, best first; see :meth:`translate`."""
+        """Hypotheses of each sentence with their scores, best first; see :meth:`translate`.
+
+        Args:
+            most: how many of each sentence. Default: all.
+        """
         found = self._search(sentences, batch_tokens, bf16, first_line, options)
+        found = [hypotheses[:most] for hypotheses in found]
         texts = iter(self.subwords.decode([h.tokens for hs in found for h in hs]))
         return [
             [
-                Translation(next(texts), h.score, h.length, h.log_probability, h.tokens)
+                Translation(next(texts), h.score, h.length, h.log_probability, h.tokens, h.said)
                 for h in hypotheses
             ]
             for hypotheses in found
@@ -312,8 +331,7 @@ class Translator:
 
         if self._replays and not (self.cuda_graphs and self._replays.are_of(self.system)):
             self._replays = None
-        system_translate: Callable[..., list[list[Hypothesis]]] = self.system.translate
-        translate = partial(system_translate, source, decoding, **bound)
+        translate = partial(self.system.translate, source, decoding, **bound)
         if not recorded:
             return translate()
         with REPLAYING:

@@ -1,6 +1,7 @@
-/* The output layer of a model in int8: of each position the maximum over all words, where it is, and
- * the sum of exp(logit - maximum). Logits are not stored: those of a panel of words are in the cache
- * for as long as they are needed.
+/* The output layer of a model in int8: of each position the n words of the largest logits, and the sum
+ * of exp(logit - peak) over all words. One word may stand apart: it has its part in the sum, and its
+ * logit is told, but it is none of the n. Logits are not stored: those of a panel of words are in the
+ * cache for as long as they are needed.
  *
  * States are unsigned, 7 bits wide and MIDDLE above the number they stand for; weights are signed, 8
  * bits wide. Two products fit into 16 bits, so that all of these paths compute the same whole numbers:
@@ -27,10 +28,12 @@ typedef struct {
     const float *word_scale; /* (vocab) */
     const int32_t *sums;     /* (vocab): of the weights of a word */
     const int64_t *never;
-    int64_t rows, groups, vocab, n_never;
-    float *top;     /* (rows) */
-    int64_t *word;  /* (rows) */
-    float *total;   /* (rows) */
+    int64_t rows, groups, vocab, n_never, n, apart; /* apart: -1 if no word stands apart */
+    float *top;    /* (rows, n), the largest first */
+    int64_t *word; /* (rows, n) */
+    float *peak;   /* (rows): the largest logit, also of the word that stands apart */
+    float *total;  /* (rows) */
+    float *aside;  /* (rows): the logit of the word that stands apart */
 } Task;
 
 typedef void Run(const Task *t, int64_t first_panel, int64_t last_panel);
@@ -73,7 +76,28 @@ INLINE float sum_of_exp(const float *x, float top) {
     return sum;
 }
 
-/* The logits of a row take part in its maximum and its sum. */
+/* Those of a panel that are among the n largest of their row; of equal ones the first. */
+INLINE void keep_largest(const Task *t, int64_t row, int64_t first, const float *logit) {
+    float *top = t->top + row * t->n;
+    int64_t *word = t->word + row * t->n;
+    for (int b = 0; b < PANEL; b += WORDS) {
+        float best = logit[b];
+        for (int j = b; j < b + WORDS; j++) best = logit[j] > best ? logit[j] : best;
+        if (best <= top[t->n - 1]) continue;
+        for (int j = b; j < b + WORDS; j++) {
+            if (logit[j] <= top[t->n - 1]) continue;
+            int64_t at = t->n - 1;
+            for (; at > 0 && top[at - 1] < logit[j]; at--) {
+                top[at] = top[at - 1];
+                word[at] = word[at - 1];
+            }
+            top[at] = logit[j];
+            word[at] = first + j;
+        }
+    }
+}
+
+/* The logits of a row take part in its largest ones and its sum. */
 INLINE void add_panel(const Task *t, int64_t row, int64_t first, const int32_t *products,
                       const float *scale, const int32_t *middle, const int32_t *excluded) {
     float logit[PANEL];
@@ -84,14 +108,16 @@ INLINE void add_panel(const Task *t, int64_t row, int64_t first, const int32_t *
     }
     float best = logit[0];
     for (int j = 0; j < PANEL; j++) best = logit[j] > best ? logit[j] : best;
-    if (best > t->top[row]) {
-        int j = 0;
-        while (logit[j] != best) j++;
-        t->total[row] *= expf(t->top[row] - best);
-        t->top[row] = best;
-        t->word[row] = first + j;
+    if (best > t->peak[row]) {
+        t->total[row] *= expf(t->peak[row] - best);
+        t->peak[row] = best;
     }
-    t->total[row] += sum_of_exp(logit, t->top[row]);
+    t->total[row] += sum_of_exp(logit, t->peak[row]);
+    if (t->apart >= first && t->apart < first + PANEL) {
+        t->aside[row] = logit[t->apart - first];
+        logit[t->apart - first] = 2 * NEVER;
+    }
+    keep_largest(t, row, first, logit);
 }
 
 typedef void Multiply(const uint8_t *states, const int8_t *panel, int64_t groups, Products out);
@@ -284,15 +310,17 @@ static PyObject *paths(PyObject *self, PyObject *args) {
     return found;
 }
 
-/* likeliest(path, states, row_scale, packed, word_scale, sums, never, top, word, total, rows, groups,
- *           vocab, n_never, first_panel, last_panel): addresses of contiguous arrays, and numbers. */
+/* likeliest(path, states, row_scale, packed, word_scale, sums, never, top, word, peak, total, aside,
+ *           rows, groups, vocab, n_never, n, apart, first_panel, last_panel): addresses of contiguous
+ *           arrays, and numbers. */
 static PyObject *likeliest(PyObject *self, PyObject *args) {
-    unsigned long long a[9];
-    Py_ssize_t n[6];
+    unsigned long long a[11];
+    Py_ssize_t n[8];
     const char *path;
     (void)self;
-    if (!PyArg_ParseTuple(args, "sKKKKKKKKKnnnnnn", &path, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5],
-                          &a[6], &a[7], &a[8], &n[0], &n[1], &n[2], &n[3], &n[4], &n[5]))
+    if (!PyArg_ParseTuple(args, "sKKKKKKKKKKKnnnnnnnn", &path, &a[0], &a[1], &a[2], &a[3], &a[4], &a[5],
+                          &a[6], &a[7], &a[8], &a[9], &a[10], &n[0], &n[1], &n[2], &n[3], &n[4], &n[5],
+                          &n[6], &n[7]))
         return NULL;
     Run *chosen = find(path);
     if (!chosen) {
@@ -303,11 +331,12 @@ static PyObject *likeliest(PyObject *self, PyObject *args) {
         (const uint8_t *)(uintptr_t)a[0], (const float *)(uintptr_t)a[1],
         (const int8_t *)(uintptr_t)a[2],  (const float *)(uintptr_t)a[3],
         (const int32_t *)(uintptr_t)a[4], (const int64_t *)(uintptr_t)a[5],
-        n[0], n[1], n[2], n[3],
+        n[0], n[1], n[2], n[3], n[4], n[5],
         (float *)(uintptr_t)a[6], (int64_t *)(uintptr_t)a[7], (float *)(uintptr_t)a[8],
+        (float *)(uintptr_t)a[9], (float *)(uintptr_t)a[10],
     };
     Py_BEGIN_ALLOW_THREADS
-    chosen(&task, n[4], n[5]);
+    chosen(&task, n[6], n[7]);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }

@@ -33,15 +33,16 @@ FACTORS = {  # options that say how many positions there are for each source sub
     if kind in (CTCDecoding, DAGDecoding)
 }
 MOST_FACTOR = 100  # as in the systems
+MOST_THREADS = 1_024  # many more, and libraries crash rather than say so
 PRECISIONS = ("float32", "int8")
 Table = tuple[tuple[int, ...], "np.dtype[Any]"]
 
 
 def check_threads(threads: int | None) -> None:
-    if threads is not None and threads < 1:
+    if threads is not None and not 1 <= threads <= MOST_THREADS:
         raise UserError(
-            f"threads must be at least 1, got {threads}; leave it out for as many as there are "
-            "cores"
+            f"threads must be from 1 to {MOST_THREADS:,}, got {threads}; leave it out for as many "
+            "as there are cores"
         )
 
 

@@ -20,6 +20,7 @@ from oaxe.engine.search import (
     Bools,
     Floats,
     Ints,
+    collapsed,
     differs_from_previous,
     from_end,
     graph_inputs,
@@ -30,33 +31,42 @@ from oaxe.engine.search import (
     viterbi,
 )
 from oaxe.search.batches import batches
-from oaxe.search.hypothesis import Hypothesis, special
-from oaxe.search.options import DAGDecoding, LengthDecoding
+from oaxe.search.ctc_beam_cpu import How, Labels, prefix_beam
+from oaxe.search.hypothesis import Hypothesis, Positions, special
+from oaxe.search.ngram_table import ngram_table
+from oaxe.search.options import CTCDecoding, DAGDecoding, LengthDecoding
 from oaxe.support.errors import UserError
 from oaxe.text.symbols import BLANK, LENGTH, MASK, PAD
 
-LEAST = np.float32(1e-30)  # a probability that has a logarithm
 ENCODER, DECODER, TABLES = FILES = ("encoder.onnx", "decoder.onnx", "tables.safetensors")
 # Values of options that need torch, and what there is instead.
-MISSING: dict[str, tuple[set[object], str]] = {
-    "method": ({"beam", "samples"}, "another method"),
-    "repeats": ({"forbid"}, "merge or keep"),
-    "score_merged": ({True}, "false"),
+MISSING: dict[type[Any], dict[str, tuple[set[object], str]]] = {
+    CTCDecoding: {"method": ({"samples"}, "greedy or beam")},
+    DAGDecoding: {"method": ({"beam", "samples"}, "another method")},
+    LengthDecoding: {
+        "repeats": ({"forbid"}, "merge or keep"),
+        "score_merged": ({True}, "false"),
+    },
 }
+
+
+def missing(decoding: Any) -> Iterator[tuple[str, object, str]]:
+    """Options that only the torch model has: name, value, and what there is instead."""
+    for kind, options in MISSING.items():
+        for name, (values, others) in options.items():
+            value = getattr(decoding, name, None)
+            if isinstance(decoding, kind) and value in values:
+                yield name, value, others
+    if isinstance(decoding, DAGDecoding) and decoding.lm is not None:
+        yield "lm", decoding.lm, "none"
 
 
 def check(decoding: Any) -> None:
     """Raises UserError for options that only the torch model has."""
-    for name, (values, others) in MISSING.items():
-        if (value := getattr(decoding, name, None)) in values:
-            raise UserError(
-                f"an exported model has no {name}: {value}; take {others}, or the model that it "
-                "was made from, which translates with torch"
-            )
-    if getattr(decoding, "lm", None) is not None:
+    for name, value, others in missing(decoding):
         raise UserError(
-            f"an exported model asks no language model, got lm: {decoding.lm}; leave it out, or "
-            "take the model that it was made from, which translates with torch"
+            f"an exported model has no {name}: {value}; take {others}, or the model that it "
+            "was made from, which translates with torch"
         )
 
 
@@ -64,12 +74,10 @@ def replaced(decoding: Any) -> dict[str, Any]:
     """What an exported model does instead of options that only the torch model has: its defaults.
 
     Example:
-        >>> replaced(DECODINGS["ctc"](method="beam", lm="ngrams", bonus=1.0))
-        {'method': 'greedy', 'lm': None}
+        >>> replaced(DECODINGS["dag"](method="beam", lm="ngrams", length_penalty=1.5))
+        {'method': 'viterbi', 'lm': None}
     """
-    wrong = [n for n, (values, _) in MISSING.items() if getattr(decoding, n, None) in values]
-    wrong += ["lm"] * (getattr(decoding, "lm", None) is not None)
-    return {name: getattr(type(decoding)(), name) for name in wrong}
+    return {name: getattr(type(decoding)(), name) for name, *_ in missing(decoding)}
 
 
 class Engine:
@@ -145,7 +153,7 @@ class Engine:
             return self._by_length(sources, decoding)
         if isinstance(decoding, DAGDecoding):
             return self._by_path(padded(sources), decoding)
-        return self._by_position(padded(sources), decoding.bonus)
+        return self._by_position(padded(sources), decoding)
 
     def _by_length(
         self, sources: Sequence[Sequence[int]], how: LengthDecoding
@@ -199,34 +207,30 @@ class Engine:
         totals = log_probs.sum(1)
         scores = totals / (lengths**how.length_penalty).astype(np.float32)
         rows = []
-        for row, length, score, total in zip(tokens, lengths, scores, totals, strict=True):
+        columns = zip(tokens, log_probs, lengths, scores, totals, strict=True)
+        for row, log_prob, length, score, total in columns:
             words = row[:length]
-            words = words[words != BLANK][None]
-            words = words[0] if how.repeats == "keep" else words[differs_from_previous(words)]
-            rows.append(Hypothesis(words.tolist(), float(score), int(length), float(total)))
+            kept = np.flatnonzero(words != BLANK)
+            if how.repeats != "keep":
+                kept = kept[differs_from_previous(words[kept][None])[0]]
+            said = Positions(words, log_prob[:length], kept)
+            found = words[kept].tolist(), float(score), int(length), float(total)
+            rows.append(Hypothesis(*found, said))
         return rows
 
-    def _by_position(self, source: Ints, bonus: float) -> list[list[Hypothesis]]:
-        """CTC: the likeliest label of each position, repeats collapsed, then blanks removed."""
+    def _by_position(self, source: Ints, how: CTCDecoding) -> list[list[Hypothesis]]:
+        """CTC: the likeliest label of each position, or text over all alignments."""
         inputs = source.repeat(int(self.options["upsample"]), 1)
         mask = inputs != PAD
         memory, _ = self._encode(source)
         hidden = self._decode(inputs, mask, memory, source != PAD)[0]
-        tokens, log_probs = self._likeliest(hidden, mask, special(BLANK))
-        if bonus:
-            blank = mask & (tokens == BLANK)
-            words, among_words = self._likeliest(hidden, blank, special())
-            log_no_blank = np.log(-np.expm1(np.where(blank, log_probs, -1)) + LEAST)
-            better = blank & (among_words + log_no_blank + bonus > log_probs)
-            tokens = np.where(better, words, tokens)
-            log_probs = np.where(better, among_words + log_no_blank, log_probs)
-        keep = mask & differs_from_previous(tokens) & (tokens != BLANK)
-        totals, lengths = log_probs.sum(1), mask.sum(1)
-        columns = zip(tokens, keep, totals / lengths, lengths, totals, strict=True)
-        return [
-            [Hypothesis(row[kept].tolist(), float(score), int(length), float(total))]
-            for row, kept, score, length, total in columns
-        ]
+        n = how.top_words if how.method == "beam" else 1
+        found = Labels(*self.output.likely(hidden[mask], special(BLANK), n, BLANK))
+        lengths = mask.sum(1)
+        if how.method == "beam":
+            table = ngram_table(how.lm, self.vocab_size)
+            return prefix_beam(found, lengths, How(how.beam, how.bonus, table, how.lm_weight))
+        return collapsed(found, lengths, how.bonus)
 
     def _by_path(self, source: Ints, how: DAGDecoding) -> list[list[Hypothesis]]:
         """DAG: the words of a path through the graph."""

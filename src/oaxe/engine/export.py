@@ -3,6 +3,7 @@
 encoder.onnx, decoder.onnx   the layers
 tables.safetensors           embeddings, positions, in int8 with their scales
 subwords.model, config.json  as of the model, with the precision and other checksums
+ngrams/                      those that it is decoded with, if it is, in 8 bits with the others
 
 ``config.json`` is written last: a folder that has it is whole.
 """
@@ -20,16 +21,19 @@ from safetensors.numpy import save
 from oaxe.engine import output
 from oaxe.engine.checks import DECODINGS
 from oaxe.engine.engine import DECODER, ENCODER, TABLES, check
-from oaxe.engine.graph import Weights, decoder_graph, encoder_graph, link_table, quantised
+from oaxe.engine.graph import Ranges, Weights, decoder_graph, encoder_graph, link_table, quantised
+from oaxe.engine.ranges import ranges
 from oaxe.support.config import build, to_mapping
 from oaxe.support.errors import UserError
 from oaxe.support.files import make_folder, write_synced
+from oaxe.text.ngram_files import with_ngrams
+from oaxe.text.subwords import Subwords
 
 POSITIONS = ("source_positions", "target_positions", "source_from_end", "target_from_end")
 
 
 def export(
-    folder: Path, weights: Weights, config: Mapping[str, Any], subwords: bytes, *, int8: bool
+    folder: Path, weights: Weights, config: Mapping[str, Any], subwords: Subwords, *, int8: bool
 ) -> None:
     """Write the folder.
 
@@ -37,8 +41,8 @@ def export(
         folder: a new one, or an empty one.
         weights: of the model, by the names of torch's modules.
         config: its system, options, architecture, languages and decoding.
-        subwords: the SentencePiece model.
-        int8: layers and embeddings in 8 bits, else float32.
+        subwords: those of the model.
+        int8: layers, embeddings and n-grams in 8 bits, else float32.
     """
     name = config["system"]
     if name not in DECODINGS:
@@ -57,22 +61,27 @@ def export(
         raise UserError(f"{folder} is not empty; give a new folder")
     weights = {name: weight.astype(np.float32) for name, weight in weights.items()}
     heads = config["architecture"]["heads"]
-    files = {
-        ENCODER: encoder_graph(weights, heads, int8=int8),
-        DECODER: decoder_graph(weights, heads, int8=int8),
-        TABLES: save(tables(weights, int8)),
-        "subwords.model": subwords,
-    }
+    read = ranges(model_files(weights, heads, {}), config) if int8 else None
+    files = {**model_files(weights, heads, read), "subwords.model": subwords.model}
+    make_folder(folder)
     content = {
         **config,
-        "decoding": to_mapping(decoding),
+        "decoding": with_ngrams(folder, to_mapping(decoding), subwords, eight_bits=int8),
         "precision": "int8" if int8 else "float32",
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
-    make_folder(folder)
     for name, data in files.items():
         write_synced(folder / name, data)
     write_synced(folder / "config.json", (json.dumps(content, indent=2) + "\n").encode())
+
+
+def model_files(weights: Weights, heads: int, read: Ranges | None) -> dict[str, bytes]:
+    """The graphs and tables: in int8, if it is known what the layers read."""
+    return {
+        ENCODER: encoder_graph(weights, heads, read),
+        DECODER: decoder_graph(weights, heads, read),
+        TABLES: save(tables(weights, bool(read))),
+    }
 
 
 def tables(weights: Weights, int8: bool) -> dict[str, NDArray[Any]]:

@@ -13,20 +13,22 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 Weights = Mapping[str, NDArray[Any]]  # by the names of torch's modules
+Ranges = dict[str, tuple[float, float]]  # of the numbers that a linear layer reads, by its name
 
 OPSET = 20
 MICROSOFT = "com.microsoft"  # fused operators of ONNX Runtime
 EPSILON = 1e-5  # of torch's LayerNorm
 # Two products of 8 and 7 bits fit into 16: exact on processors that add them up in as many.
 LARGEST = 64
+STEPS = 255  # of a range
 
 
-def encoder_graph(weights: Weights, heads: int, *, int8: bool) -> bytes:
+def encoder_graph(weights: Weights, heads: int, ranges: Ranges | None = None) -> bytes:
     """``x (batch, source, dim)`` and ``mask (batch, source)`` to ``hidden`` of the shape of x.
 
     With a length predictor also to ``lengths (batch, max_length + 1)``: its logits.
     """
-    graph = Graph(weights, heads, int8)
+    graph = Graph(weights, heads, ranges)
     x = graph.norm("transformer.source_norm", "x")
     for layer in graph.layers("transformer.encoder"):
         x = graph.block(f"{layer}.attention", x, graph.self_attention)
@@ -38,7 +40,7 @@ def encoder_graph(weights: Weights, heads: int, *, int8: bool) -> bytes:
     return graph.model({"x": "fff", "mask": "ii"}, "encoder")
 
 
-def decoder_graph(weights: Weights, heads: int, *, int8: bool) -> bytes:
+def decoder_graph(weights: Weights, heads: int, ranges: Ranges | None = None) -> bytes:
     """What the decoder makes of ``x (rows, length, dim)`` and ``mask (rows, length)``: ``hidden``.
 
     It reads ``memory (batch, source, dim)`` with ``memory_mask (batch, source)``; the rows are a
@@ -46,7 +48,7 @@ def decoder_graph(weights: Weights, heads: int, *, int8: bool) -> bytes:
     2 * dim + heads)`` are the vertices' own share of query, key and gate (see :func:`link_table`),
     and ``links (rows, length, length)`` the log-probabilities of its links.
     """
-    graph = Graph(weights, heads, int8)
+    graph = Graph(weights, heads, ranges)
     x = graph.norm("transformer.target_norm", "x")
     for layer in graph.layers("transformer.decoder"):
         x = graph.block(f"{layer}.attention", x, graph.self_attention)
@@ -61,15 +63,24 @@ def decoder_graph(weights: Weights, heads: int, *, int8: bool) -> bytes:
 
 
 class Graph:
-    """A graph that grows node by node; a tensor is the name of what computes it."""
+    """A graph that grows node by node; a tensor is the name of what computes it.
 
-    def __init__(self, weights: Weights, heads: int, int8: bool) -> None:
-        self.weights, self.heads, self.int8 = weights, heads, int8
+    Args:
+        weights: of the model.
+        heads: of attention.
+        ranges: of what its linear layers read, for int8. None: float32. Empty: float32, and what
+            they read are results, too, by their names.
+    """
+
+    def __init__(self, weights: Weights, heads: int, ranges: Ranges | None = None) -> None:
+        self.weights, self.heads, self.ranges = weights, heads, ranges
         self.dim = weights["transformer.tokens.weight"].shape[1]
         self.pre_norm = "transformer.decoder_norm.weight" in weights
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
         self._outputs: list[str] = []
+        self._read: dict[str, str] = {}  # by linear layer
+        self._rounded: dict[str, tuple[str, str, str]] = {}
 
     def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """A node with one output; its name."""
@@ -95,6 +106,9 @@ class Graph:
 
     def model(self, inputs: Mapping[str, str], name: str) -> bytes:
         """The finished graph. An input has a letter for each axis: f of floats, i of int32."""
+        if self.ranges == {}:
+            for layer, tensor in self._read.items():
+                self.result(layer, tensor)
         kinds = {"f": TensorProto.FLOAT, "i": TensorProto.INT32}
         takes = [
             helper.make_tensor_value_info(
@@ -108,7 +122,7 @@ class Graph:
         graph = helper.make_graph(self._nodes, name, takes, gives, self._constants)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=9, producer_name="oaxe")
-        return model.SerializeToString()  # type: ignore[no-any-return]
+        return model.SerializeToString()
 
     def layers(self, name: str) -> Iterator[str]:
         number = 0
@@ -123,11 +137,24 @@ class Graph:
             np.concatenate([self.weights[f"{n}.{kind}"] for n in names])
             for kind in ("weight", "bias")
         )
-        if exact or not self.int8:
+        if not exact:
+            self._read[name] = x
+        if exact or not self.ranges:
             return self.add("Add", self._times(x, weight), self.constant(bias))
+        whole, step, zero = self._whole(x, *self.ranges[name])
         rounded, scale = quantised(weight, LARGEST)
-        parts = self.constant(rounded.T), self.constant(scale), "", self.constant(bias)
-        return self.add("DynamicQuantizeMatMul", x, *parts, domain=MICROSOFT)
+        parts = step, self.constant(scale), zero, "", self.constant(bias)
+        given = whole, self.constant(rounded.T), *parts
+        return self.add("MatMulIntegerToFloat", *given, domain=MICROSOFT)
+
+    def _whole(self, x: str, low: float, high: float) -> tuple[str, str, str]:
+        """Whole numbers from 0 to STEPS, what a step is worth, and the number that is 0."""
+        if x not in self._rounded:
+            step = np.array((high - low) / STEPS or 1.0, np.float32)
+            zero = np.rint(-low / step).astype(np.uint8)
+            parts = self.constant(step), self.constant(zero)
+            self._rounded[x] = (self.add("QuantizeLinear", x, *parts), *parts)
+        return self._rounded[x]
 
     def norm(self, name: str, x: str) -> str:
         return self.add("LayerNormalization", x, *self._scale_and_shift(name), epsilon=EPSILON)

@@ -1,6 +1,6 @@
-"""The output layer: the likeliest word at each position, and its log-probability.
+"""The output layer: the likeliest words at each position, and their log-probabilities.
 
-Hidden states are multiplied with the embeddings of all words; of these products only the maximum
+Hidden states are multiplied with the embeddings of all words; of these products only the largest
 and the logsumexp count. In int8 the embeddings have 8 bits and a scale a word; the states get 7
 bits and a scale a position, so that two products fit into 16 bits and every processor computes the
 same whole numbers. The layout in memory is that of the C code in ``_output.c``, which keeps a panel
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,15 @@ except ImportError:  # no C compiler
 Floats = NDArray[np.float32]
 Found = tuple[NDArray[np.int64], Floats]  # words and log-probabilities
 
+
+class Likely(NamedTuple):
+    """Of each position the likeliest words in order, and one that stands apart, such as BLANK."""
+
+    words: NDArray[np.int64]  # (positions, n), without the one that stands apart
+    log_probs: Floats  # (positions, n)
+    apart: Floats  # (positions,): log-probability of that one; NEVER if there is none
+
+
 LARGEST = 127  # of an embedding
 MIDDLE, REACH = 64, 63  # a state is MIDDLE + a whole number from -REACH to REACH
 WORDS, NUMBERS = 16, 4  # side by side in memory
@@ -34,7 +43,34 @@ AT_ONCE = 2**24  # logits in memory, where there is no C code
 NEVER = np.float32(-1e30)  # the logit of what may not be predicted
 
 
-class FloatOutput:
+class Output:
+    """What all kinds of it have in common."""
+
+    vocab_size: int
+
+    def likely(
+        self, hidden: Floats, never: Sequence[int], n: int, apart: int | None = None
+    ) -> Likely:
+        """Of ``hidden (positions, dim)`` the likeliest words, in order.
+
+        Args:
+            never: words that may not be predicted, and have no part in the probability.
+            n: how many, at most.
+            apart: a word that is none of them, for those who compare it with all others.
+        """
+        n_words = self.vocab_size - len({*never, -1 if apart is None else apart} - {-1})
+        return self._likely(hidden, never, max(1, min(n, n_words)), apart)
+
+    def likeliest(self, hidden: Floats, never: Sequence[int]) -> Found:
+        """Of ``hidden (positions, dim)``; ``never`` are the words that may not be predicted."""
+        found = self.likely(hidden, never, 1)
+        return found.words[:, 0], found.log_probs[:, 0]
+
+    def _likely(self, hidden: Floats, never: Sequence[int], n: int, apart: int | None) -> Likely:
+        raise NotImplementedError
+
+
+class FloatOutput(Output):
     """``weight (vocab, dim)``"""
 
     def __init__(self, weight: Floats) -> None:
@@ -45,15 +81,12 @@ class FloatOutput:
         """``(..., dim)``"""
         return self.weight[tokens]
 
-    def likeliest(self, hidden: Floats, never: Sequence[int]) -> Found:
-        """Of ``hidden (positions, dim)``; ``never`` are the words that may not be predicted."""
-        found = [
-            _likeliest(part @ self.weight.T, never) for part in _parts(hidden, self.vocab_size)
-        ]
-        return _joined(found)
+    def _likely(self, hidden: Floats, never: Sequence[int], n: int, apart: int | None) -> Likely:
+        parts = _parts(hidden, self.vocab_size)
+        return _joined([_largest(part @ self.weight.T, never, n, apart) for part in parts], n)
 
 
-class Int8Output:
+class Int8Output(Output):
     """Embeddings of whole numbers, with a scale for each word.
 
     Args:
@@ -88,50 +121,61 @@ class Int8Output:
         embedded: Floats = rows.reshape(*tokens.shape, -1) * self.scale[tokens, None]
         return embedded
 
-    def likeliest(self, hidden: Floats, never: Sequence[int]) -> Found:
-        """Of ``hidden (positions, dim)``; ``never`` are the words that may not be predicted."""
+    def _likely(self, hidden: Floats, never: Sequence[int], n: int, apart: int | None) -> Likely:
         if self.path == "numpy":
-            return self._with_numpy(hidden, never)
-        n, dim = hidden.shape
+            return self._with_numpy(hidden, never, n, apart)
+        n_rows, dim = hidden.shape
         if dim != self.packed.shape[1] * NUMBERS:  # the C code does not ask
             raise ValueError(f"states of {dim} numbers, words of {self.packed.shape[1] * NUMBERS}")
-        states, row_scale = quantised_states(np.pad(hidden, ((0, -n % ROWS), (0, 0))))
+        states, row_scale = quantised_states(np.pad(hidden, ((0, -n_rows % ROWS), (0, 0))))
         excluded = np.array(never, np.int64)
         given = states, row_scale, self.packed, self.scale, self.sums, excluded
-        sizes = len(states), dim // NUMBERS, self.vocab_size, len(excluded)
+        aside_id = -1 if apart is None else apart
+        sizes = len(states), dim // NUMBERS, self.vocab_size, len(excluded), n, aside_id
 
-        def best_of(panels: tuple[int, int]) -> tuple[Floats, NDArray[np.int64], Floats]:
-            top = np.full(len(states), 2 * NEVER, np.float32)
-            word, total = np.zeros(len(states), np.int64), np.zeros(len(states), np.float32)
-            arrays = (array.ctypes.data for array in (*given, top, word, total))
+        def best_of(panels: tuple[int, int]) -> tuple[NDArray[Any], ...]:
+            top = np.full((len(states), n), 2 * NEVER, np.float32)
+            word = np.zeros((len(states), n), np.int64)
+            peak, total, aside = np.zeros((3, len(states)), np.float32)
+            peak[:], aside[:] = 2 * NEVER, NEVER
+            arrays = (array.ctypes.data for array in (*given, top, word, peak, total, aside))
             _output.likeliest(self.path, *arrays, *sizes, *panels)
-            return top[:n], word[:n], total[:n]
+            return tuple(found[:n_rows] for found in (top, word, peak, total, aside))
 
-        if len(self._shares) == 1 or n * self.packed.size < ENOUGH:
+        if len(self._shares) == 1 or n_rows * self.packed.size < ENOUGH:
             shares = [best_of((0, self._shares[-1][1]))]
         else:
             shares = list(self._pool.map(best_of, self._shares))
-        tops, words, totals = (np.stack(parts) for parts in zip(*shares, strict=True))
-        first = tops.argmax(0)
-        top = tops.max(0)
-        total = (totals * np.exp(tops - top)).sum(0)
-        return words[first, np.arange(n)], -np.log(total)
+        tops, words, peaks, totals, asides = (
+            np.stack(parts) for parts in zip(*shares, strict=True)
+        )
+        peak = peaks.max(0)
+        log_total = np.log((totals * np.exp(peaks - peak)).sum(0))
+        top, word = np.concatenate(tops, 1), np.concatenate(words, 1)
+        if len(shares) > 1:
+            order = np.argsort(-top, 1, kind="stable")[:, :n]
+            top, word = np.take_along_axis(top, order, 1), np.take_along_axis(word, order, 1)
+        return Likely(
+            word, top - peak[:, None] - log_total[:, None], asides.max(0) - peak - log_total
+        )
 
     @cached_property
     def _floats(self) -> Floats:
         """Of whole numbers below 2 ** 24, products in float32 are exact in whatever order."""
         return unpack(self.packed)[: self.vocab_size].astype(np.float32)
 
-    def _with_numpy(self, hidden: Floats, never: Sequence[int]) -> Found:
+    def _with_numpy(
+        self, hidden: Floats, never: Sequence[int], n: int, apart: int | None
+    ) -> Likely:
         states, scale = quantised_states(hidden)
         found = []
         start = 0
         for part in _parts(states, self.vocab_size):
             products = (part.astype(np.float32) - MIDDLE) @ self._floats.T
             logits = products * self.scale * scale[start : start + len(part), None]
-            found.append(_likeliest(logits, never))
+            found.append(_largest(logits, never, n, apart))
             start += len(part)
-        return _joined(found)
+        return _joined(found, n)
 
 
 @cache
@@ -190,16 +234,25 @@ def _parts(rows: NDArray[Any], vocab_size: int) -> list[NDArray[Any]]:
     return [rows[i : i + at_once] for i in range(0, len(rows), at_once)]
 
 
-def _likeliest(logits: Floats, never: Sequence[int]) -> Found:
+def _largest(logits: Floats, never: Sequence[int], n: int, apart: int | None) -> Likely:
     logits[:, list(never)] = NEVER
-    best = logits.argmax(1)
-    top = logits[np.arange(len(logits)), best]
-    logits -= top[:, None]
-    return best, -np.log(np.exp(logits, out=logits).sum(1))
+    logits -= logits.max(1, keepdims=True)
+    log_total = np.log(np.exp(logits).sum(1, keepdims=True))
+    aside = np.full(len(logits), NEVER)
+    if apart is not None:
+        aside = logits[:, apart] - log_total[:, 0]
+        logits[:, apart] = 2 * NEVER
+    if n == 1:
+        words = logits.argmax(1)[:, None]
+    else:
+        words = np.sort(np.argpartition(-logits, n - 1, 1)[:, :n], 1)
+        order = np.argsort(-np.take_along_axis(logits, words, 1), 1, kind="stable")
+        words = np.take_along_axis(words, order, 1)
+    return Likely(words, np.take_along_axis(logits, words, 1) - log_total, aside)
 
 
-def _joined(found: list[Found]) -> Found:
+def _joined(found: list[Likely], n: int) -> Likely:
     if not found:
-        return np.zeros(0, np.int64), np.zeros(0, np.float32)
-    words, log_probs = zip(*found, strict=True)
-    return np.concatenate(words), np.concatenate(log_probs)
+        nothing = np.zeros((0, n), np.float32)
+        return Likely(nothing.astype(np.int64), nothing, nothing[:, 0])
+    return Likely(*(np.concatenate(parts) for parts in zip(*found, strict=True)))

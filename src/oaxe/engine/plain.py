@@ -15,6 +15,7 @@ from scipy.special import erf
 Array = NDArray[Any]
 DTYPES: dict[int, type[np.generic]] = {
     1: np.float32,
+    2: np.uint8,
     3: np.int8,
     6: np.int32,
     7: np.int64,
@@ -125,12 +126,28 @@ def normalised(x: Array, scale: Array, shift: Array, epsilon: float) -> Array:
 
 
 def rounded_product(x: Array, weight: Array, scale: Array, zero: None, bias: Array) -> Array:
-    """x is rounded to STEPS steps from its smallest number to its largest."""
+    """x is rounded to STEPS steps from its smallest number to its largest, in older exports."""
     low, high = min(x.min(), np.float32(0)), max(x.max(), np.float32(0))
     step = (high - low) / np.float32(STEPS) or np.float32(1)
     middle = np.rint(-low / step)
     whole = (np.rint(x / step) + middle).clip(0, STEPS) - middle
     out: Array = whole.reshape(-1, x.shape[-1]) @ weight
+    out *= step * scale
+    out += bias
+    return out.reshape(*x.shape[:-1], -1)
+
+
+def in_steps(x: Array, step: Array, zero: Array) -> Array:
+    """Whole numbers from 0 to STEPS; in float32, for their products."""
+    out: Array = (np.rint(x / step) + zero).clip(0, STEPS)
+    return out
+
+
+def whole_product(
+    x: Array, weight: Array, step: Array, scale: Array, zero: Array, none: None, bias: Array
+) -> Array:
+    """Of what was rounded by :func:`in_steps`."""
+    out: Array = (x - np.float32(zero)).reshape(-1, x.shape[-1]) @ weight
     out *= step * scale
     out += bias
     return out.reshape(*x.shape[:-1], -1)
@@ -192,7 +209,9 @@ OPERATORS: dict[str, Callable[..., Array | list[Array]]] = {
     "LayerNormalization": normalised,
     "LogSoftmax": log_softmax,
     "MatMul": np.matmul,
+    "MatMulIntegerToFloat": whole_product,
     "MultiHeadAttention": attention,
+    "QuantizeLinear": in_steps,
     "ReduceLogSumExp": log_sum_exp,
     "Reshape": reshaped,
     "Shape": shape_of,

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from oaxe.search.hypothesis import Hypothesis
-from oaxe.text.symbols import BOS, EOS, MASK, PAD
+from oaxe.search.ctc_beam_cpu import Labels
+from oaxe.search.hypothesis import Hypothesis, Positions
+from oaxe.text.symbols import BLANK, BOS, EOS, MASK, PAD
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -70,6 +71,31 @@ def differs_from_previous(tokens: Ints) -> Bools:
     return differs
 
 
+def collapsed(labels: Labels, lengths: Ints, bonus: float) -> list[list[Hypothesis]]:
+    """CTC: the likeliest label of each position, repeats collapsed, then blanks removed.
+
+    Args:
+        labels: of all sentences, one behind the other, with the likeliest word of each position.
+        lengths: ``(sentences,)``: positions.
+        bonus: what a word has before a blank.
+    """
+    words, log_probs, blanks = labels.words[:, 0], labels.log_probs[:, 0], labels.blanks
+    says = log_probs + np.float32(bonus) > blanks
+    tokens, log_probs = np.where(says, words, BLANK), np.where(says, log_probs, blanks)
+    ends = lengths.cumsum()
+    begins = ends - lengths
+    keep = differs_from_previous(tokens[None])[0]
+    keep[begins] = True
+    keep &= says
+    totals = np.add.reduceat(log_probs, begins, dtype=np.float64).tolist()
+    parts = (np.split(of, begins[1:]) for of in (tokens, log_probs, keep))
+    found = []
+    for row, log_prob, kept, total in zip(*parts, totals, strict=True):
+        said = Positions(row, log_prob, kept.nonzero()[0])
+        found.append([Hypothesis(row[kept].tolist(), total / len(row), len(row), total, said)])
+    return found
+
+
 def graph_inputs(source: Ints, factor: int) -> Ints:
     """What the decoder of a DAG reads at each vertex: BOS first, EOS last, else MASK.
 
@@ -121,7 +147,9 @@ def viterbi(
             path.append(vertex)
         total = float(totals[b, chosen[b]])
         score, n_words = float(scores[b, chosen[b]]), int(chosen[b])
-        found.append(Hypothesis(words[b, path[::-1]].tolist(), score, n_words + 1, total))
+        path.reverse()
+        said = between_ends(words[b], log_probs[b], last[b], path, path)
+        found.append(Hypothesis(words[b, path].tolist(), score, n_words + 1, total, said))
     return found
 
 
@@ -132,12 +160,24 @@ def step_by_step(
     following = (links + np.float32(weight) * log_probs[:, None]).argmax(2)
     found = []
     for b, end in enumerate(last):
-        tokens, vertex, total, length = list[int](), 0, 0.0, 0
+        path, kept, vertex, total, length = list[int](), list[int](), 0, 0.0, 0
         while vertex != end:
             after = int(following[b, vertex])
             total += float(links[b, vertex, after] + log_probs[b, after])
             vertex, length = after, length + 1
-            if vertex != end and (not tokens or tokens[-1] != words[b, vertex]):
-                tokens.append(int(words[b, vertex]))
-        found.append(Hypothesis(tokens, total / length**length_penalty, length, total))
+            if vertex != end:
+                path.append(vertex)
+                if not kept or words[b, kept[-1]] != words[b, vertex]:
+                    kept.append(vertex)
+        score = total / length**length_penalty
+        said = between_ends(words[b], log_probs[b], end, kept, path)
+        found.append(Hypothesis(words[b, kept].tolist(), score, length, total, said))
     return found
+
+
+def between_ends(
+    words: Ints, log_probs: Floats, last: int, kept: Sequence[int], path: Sequence[int]
+) -> Positions:
+    """Of one graph, whose first and last vertex say nothing."""
+    kept, path = ([vertex - 1 for vertex in some] for some in (kept, path))
+    return Positions(words[1:last], log_probs[1:last], kept, path)
