@@ -5,17 +5,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPMessage
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from oaxe.decoding.translator import Translation
+from oaxe.search.hypothesis import Positions
 from oaxe.serving.application import Service
 from oaxe.serving.models import Model, Models
 from oaxe.serving.server import Endpoint
+from oaxe.text.symbols import BLANK, SYMBOLS
 
 MAX_LENGTH = 8  # words
+PIECES = list(SYMBOLS)  # and every word that was written
 
 
 def backwards(sentences: Sequence[str], **how: Any) -> list[list[Translation]]:
@@ -23,9 +29,25 @@ def backwards(sentences: Sequence[str], **how: Any) -> list[list[Translation]]:
     if "bad" in sentences:
         raise ValueError("a bad sentence")
     return [
-        [Translation(text, -float(rank), len(text), -1.0, [7]) for rank, text in enumerate(both)]
+        [
+            Translation(text, -float(rank), len(text), -1.0, [7], None if rank else said(text))
+            for rank, text in enumerate(both)
+        ]
         for both in ((s[::-1], s[::-1].upper()) for s in sentences)
     ]
+
+
+def said(text: str) -> Positions:
+    """Every word twice, then a blank; the first of two words has a probability of a quarter."""
+    pieces = ["\u2581" + word for word in text.split()]
+    PIECES.extend(piece for piece in pieces if piece not in PIECES)
+    tokens = [token for piece in pieces for token in [PIECES.index(piece)] * 2]
+    log_probs = np.log(np.array([0.25, 1] * len(pieces) + [1], np.float32))
+    return Positions(np.array([*tokens, BLANK]), log_probs, list(range(0, len(tokens), 2)))
+
+
+def without_positions(sentences: Sequence[str], **how: Any) -> list[list[Translation]]:
+    return [[replace(t, said=None) for t in both] for both in backwards(sentences)]
 
 
 def model_of(
@@ -34,8 +56,12 @@ def model_of(
     max_length: int = MAX_LENGTH,
 ) -> Model:
     system = SimpleNamespace(max_length=max_length, name="ctc", device="cpu")
-    subwords = SimpleNamespace(encode=lambda texts: [text.split() for text in texts])
-    translator = mock.Mock(system=system, subwords=subwords, translate_scored=translate)
+    subwords = SimpleNamespace(
+        encode=lambda texts: [text.split() for text in texts], piece=PIECES.__getitem__
+    )
+    translator = mock.Mock(
+        system=system, subwords=subwords, translate_scored=translate, is_exported=False
+    )
     source, target = name.split("-")
     return Model(name, source, target, translator)
 

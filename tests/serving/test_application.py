@@ -2,20 +2,23 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
+from oaxe.decoding.box import model_in_the_box
+from oaxe.decoding.translator import Translation
 from oaxe.serving.guard import Access, read_keys
 from oaxe.serving.limits import Limits
-from oaxe.serving.models import Models, named
+from oaxe.serving.models import Models, most_subwords, named
 from oaxe.serving.requests import FORM_TYPES
 from oaxe.serving.server import Endpoint, listen
 from oaxe.support.errors import UserError
-from tests.serving.samples import ask, model_of, serving, translate
+from oaxe.text.subwords import Subwords
+from tests.serving.samples import ask, backwards, model_of, serving, translate
 
 FORM = {"Content-Type": FORM_TYPES[0]}
 MULTIPART = {"Content-Type": f"{FORM_TYPES[1]}; boundary=x"}
@@ -78,8 +81,17 @@ def test_sentences_lines_and_tags(endpoint: Endpoint) -> None:
     assert text_of(page, format="html") == expected
     _, answer = translate(endpoint, {"q": ["A bc. D", ""], "details": True})
     assert [[s["source"] for s in text] for text in answer["details"]] == [["A bc.", "D"], []]
-    best = answer["details"][0][0]["translations"][0]
+    best, other = answer["details"][0][0]["translations"]
+    positions = best.pop("positions")
     assert best == {"text": ".cb A", "score": 0.0, "length": 5, "tokens": [7]}
+    assert [tuple(position.values()) for position in positions] == [
+        ("\u2581.cb", 0.25, "kept"),
+        ("\u2581.cb", 1.0, "repeat"),
+        ("\u2581A", 0.25, "kept"),
+        ("\u2581A", 1.0, "repeat"),
+        ("<blank>", 1.0, "blank"),
+    ]
+    assert other["positions"] is None
 
 
 @pytest.mark.parametrize(
@@ -161,6 +173,31 @@ def test_rejects_too_much(endpoint: Endpoint) -> None:
     assert translate(endpoint, {"q": "fine"})[0] == 200
 
 
+def test_no_sentence_has_more_subwords_than_is_said() -> None:
+    """Each character, alone and among others, by the subwords of a real model."""
+    subwords = Subwords.load(model_in_the_box() / "subwords.model")
+    every = [chr(i) for i in range(1, 0x11000, 3) if not 0xD800 <= i < 0xE000]
+    every += ["\ufdfa", "\ufdfa" * 9, "\u00bd", "\u3316", "x" * 99, "\u00e4\u1e9e" * 50]
+    texts = [*every, *("".join(every[i : i + 50]) for i in range(0, len(every), 50))]
+    for text, ids in zip(texts, subwords.encode(texts), strict=True):
+        assert len(ids) <= most_subwords(text), text
+
+
+def test_only_the_hypotheses_that_are_asked_for_are_joined() -> None:
+    asked = list[int | None]()
+
+    def translate_noted(sentences: Sequence[str], **how: Any) -> list[list[Translation]]:
+        asked.append(how["most"])
+        return [found[: how["most"]] for found in backwards(sentences)]
+
+    with serving(model_of(translate=translate_noted)) as endpoint:
+        assert translate(endpoint, {"q": "ab"})[1]["translatedText"] == "ba"
+        assert translate(endpoint, {"q": "ab", "alternatives": 1})[1]["alternatives"] == ["BA"]
+        (details,) = translate(endpoint, {"q": "ab", "details": True})[1]["details"]
+        assert len(details["translations"]) == 2
+    assert asked == [1, None, None]
+
+
 def test_chunked_bodies_are_read_and_bounded(endpoint: Endpoint) -> None:
     def chunked(pieces: list[bytes]) -> int:
         headers = {"Content-Type": "application/json"}
@@ -177,7 +214,7 @@ def test_errors_are_json_with_an_id(endpoint: Endpoint) -> None:
         ("GET", "/translate", 405),
         ("POST", "/languages", 405),
         ("DELETE", "/", 405),
-        ("BREW", "/health", 405),
+        ("PROPFIND", "/health", 405),
         ("OPTIONS", "/translate", 405),
     ):
         found, headers, text = ask(endpoint, method, path)

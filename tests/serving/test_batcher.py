@@ -164,3 +164,27 @@ def test_batches_can_be_small() -> None:
     batcher.submit("", ["0"] * 4).result(20)
     assert told[0] == 0 < told[1]
     assert batcher.close(20)
+
+
+def test_two_threads_translate_each_request_once() -> None:
+    """Batches that overlap, large requests in parts, and others that are cancelled."""
+    both, seen = threading.Barrier(2), list[str]()
+
+    def meet(model: str, sentences: Sequence[str]) -> list[str]:
+        if "both" in sentences:
+            both.wait(20)  # fails unless two batches are translated at the same time
+        seen.extend(sentences)
+        return [model + sentence for sentence in sentences]
+
+    batcher = Batcher(meet, max_batch=4, max_waiting=10_000, threads=2)
+    for model in "ab":  # for different models: not in one batch
+        batcher.submit(model, ["both"])
+    requests = [[f"{i} {k}" for k in range(i % 11 + 1)] for i in range(400)]
+    answers = [batcher.submit("ab"[i % 2], request) for i, request in enumerate(requests)]
+    for i, (request, answer) in enumerate(zip(requests, answers, strict=True)):
+        assert answer.result(20) == ["ab"[i % 2] + sentence for sentence in request]
+    assert batcher.is_alive
+    assert batcher.close(20)
+    assert not batcher.is_alive
+    assert sorted(seen) == sorted(["both", "both", *(s for request in requests for s in request)])
+    assert batcher.waiting == batcher._running == 0

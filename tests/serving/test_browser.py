@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
-from starlette.routing import Route
 
 from oaxe.serving.guard import Access
-from tests.serving.samples import model_of, serving
+from tests.serving.samples import model_of, serving, without_positions
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -41,15 +40,35 @@ addEventListener("load", async () => {
   }
   const seen = {}, all = what => [...page.querySelectorAll(what)]
   const asked = () => inside.performance.getEntriesByType("resource").map(entry => entry.name)
+  const openPath = async () => {
+    find("how").querySelector("summary").click()
+    await until(() => all("#paths li").length)
+    Object.assign(seen, {
+      told: text("told"),
+      legend: all("#legend li").map(item => item.textContent),
+      boxes: all("#paths li")
+        .map(item => [item.className, ...[...item.children].map(e => e.textContent)]),
+      box_lang: page.querySelector("#paths b").lang,
+      results: all("#paths section > p").map(e => e.textContent),
+      path_scroll_width: page.documentElement.scrollWidth,
+    })
+    happens("source", ">i/<x>i<", "input")
+    await until(() => text("target") === "<i>x</i>")
+    seen.markup = [all("#paths i").length, text("paths")]
+    happens("source", "A dog. A cat.\\nYes", "input")
+    await until(() => all("#paths li").length > 3)
+  }
   for (const typed of ["A", "A d", "A dog. A cat.\\nYes"]) happens("source", typed, "input")
   await until(() => text("target"))
   Object.assign(seen, {target: text("target"), took: text("took"), lang: find("target").lang})
   seen.asked = asked()
   seen.others_hidden = find("others").hidden
+  if (text("target")) await openPath()  // without a key nothing is translated
   happens("count", "2", "change")
   happens("model", "de-en", "change")
   await until(() => find("target").lang === "en")
   seen.others = all("#others li").map(item => item.textContent)
+  seen.nothing = text("told") + text("legend") + text("paths")
   happens("source", "a ".repeat(9), "input")
   await until(() => text("error"))
   Object.assign(seen, {error: text("error"), old: find("target").className})
@@ -61,8 +80,8 @@ addEventListener("load", async () => {
     scroll_width: page.documentElement.scrollWidth,
     columns: find("target").offsetLeft > find("source").offsetLeft + 100,
     unlabelled: all("input, select, textarea").filter(e => !e.labels.length).length,
-    order: all("input, select, textarea, button, a, [tabindex]")
-      .filter(e => e.tabIndex >= 0 && e.getClientRects().length).map(e => e.id),
+    order: all("input, select, textarea, button, summary, a, [tabindex]")
+      .filter(e => e.tabIndex >= 0 && e.getClientRects().length).map(e => e.id || e.textContent),
     paper: inside.getComputedStyle(page.body).backgroundColor,
   })
   document.getElementById("seen").textContent = JSON.stringify(seen)
@@ -83,9 +102,10 @@ def browse(
     async def frame(request: Request) -> HTMLResponse:
         return HTMLResponse(FRAME.replace("WIDTH", str(width)))
 
-    with serving(model_of("en-de"), model_of("de-en"), **options) as endpoint:
-        starlette: Any = endpoint.service.app._app
-        starlette.router.routes.append(Route("/frame", frame))
+    models = model_of("en-de"), model_of("de-en", without_positions)
+    with serving(*models, **options) as endpoint:
+        router: Any = endpoint.service.app._app
+        router._endpoints["/frame"] = {"GET": frame}
         done = subprocess.run(
             [CHROMIUM, *FLAGS, *flags, f"--user-data-dir={folder}", f"{endpoint.url}/frame"],
             capture_output=True,
@@ -111,6 +131,25 @@ def test_page(width: int, tmp_path: Path) -> None:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/translate", seen["asked"][0])
     assert seen["others_hidden"]
     assert seen["others"] == [".GOD A .TAC A\nSEY"]
+    assert seen["told"].startswith("Each box is a position of the decoder. ")
+    legend = ["kept: 5 of 13", "blank, no word: 3 of 13", "repeat, merged: 5 of 13"]
+    assert seen["legend"] == legend
+    assert seen["boxes"][:4] == [
+        ["kept", ".god", "25%", ", kept"],
+        ["repeat", ".god", "100%", ", repeat"],
+        ["kept", "A", "25%", ", kept"],
+        ["repeat", "A", "100%", ", repeat"],
+    ]
+    assert seen["boxes"][-1] == ["blank", "blank", "100%", ", blank"]
+    assert seen["box_lang"] == "de"
+    assert seen["results"] == ["A dog.", ".god A", "A cat.", ".tac A", "Yes", "seY"]
+    assert seen["path_scroll_width"] <= width
+    assert seen["markup"] == [
+        0,
+        ">i/<x>i<<i>x</i>25%, kept<i>x</i>100%, repeatblank100%, blank<i>x</i>",
+    ]
+    assert seen["nothing"].startswith("Nothing to draw: ")
+    assert seen["nothing"].endswith(" positions.")
     assert "9 subwords, the model reads 8" in seen["error"]
     assert seen["old"] == "old"  # the last translation, not of this text
     assert seen["cleared"] == ""
@@ -118,7 +157,8 @@ def test_page(width: int, tmp_path: Path) -> None:
     assert seen["scroll_width"] <= width
     assert seen["columns"] == (width > 1000)
     assert seen["unlabelled"] == 0
-    assert seen["order"] == ["model", "count", "copy", "source", "target", ""]
+    expected = ["model", "count", "copy", "source", "target", "How it was made", "For programs"]
+    assert seen["order"] == expected
     assert seen["paper"] == ("rgb(21, 25, 29)" if dark else "rgb(255, 255, 255)")
 
 

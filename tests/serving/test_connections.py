@@ -31,8 +31,18 @@ from oaxe.training.run import load_translator
 from tests.runs import make_data, settings_of, train_small
 from tests.serving.samples import ask, backwards, head, model_of, serving, translate, wait_until
 
+PARSERS = ("httptools", "h11")
 BODY = json.dumps({"q": "abc"}).encode()
 REQUEST = head(length=len(BODY)) + BODY
+
+
+@pytest.fixture(autouse=True, params=PARSERS)
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test with both: httptools is optional."""
+    if request.param == "httptools":
+        pytest.importorskip("httptools")
+    else:
+        monkeypatch.setattr("oaxe.serving.connections.find_spec", lambda name: None)
 
 
 def connect(port: int) -> socket.socket:

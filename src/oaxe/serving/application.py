@@ -4,19 +4,18 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from oaxe.decoding.translator import Translation
+from oaxe.serving.arrivals import Arrivals, settle
 from oaxe.serving.batcher import Batcher, BusyError
 from oaxe.serving.documents import Documents
-from oaxe.serving.errors import RefusedError, answer_error, busy
+from oaxe.serving.errors import RefusedError, busy
 from oaxe.serving.guard import Access, Guard
 from oaxe.serving.limits import Limits
 from oaxe.serving.metrics import KIND, Metrics
@@ -25,12 +24,20 @@ from oaxe.serving.openapi import describe_api
 from oaxe.serving.pages import Pages
 from oaxe.serving.rates import Rates
 from oaxe.serving.requests import Wanted, read_request
+from oaxe.serving.router import Router
 
 Hypotheses = list[Translation]
 
 
+class Job(NamedTuple):
+    """What sentences of a batch have in common."""
+
+    model: Model
+    most: int | None  # hypotheses of a sentence, whose texts take time to join; None: all
+
+
 class Service:
-    """Translation over HTTP: the endpoints, and the thread that translates for them."""
+    """Translation over HTTP: the endpoints, and the threads that translate for them."""
 
     def __init__(
         self,
@@ -45,16 +52,21 @@ class Service:
         self.models, self.limits, self.access = models, limits, access
         self.metrics, self.rates = Metrics(), Rates(limits.requests)
 
-        def translate(model: Model, sentences: Sequence[str]) -> list[Hypotheses]:
-            return model.translate(sentences, batch_tokens=batch_tokens, bf16=bf16)
+        def translate(job: Job, sentences: Sequence[str]) -> list[Hypotheses]:
+            return job.model.translate(
+                sentences, most=job.most, batch_tokens=batch_tokens, bf16=bf16
+            )
 
-        self.batcher = Batcher[Model, Hypotheses](
+        threads = 2 if models.are_exported else 1
+        self.batcher = Batcher[Job, Hypotheses](
             translate,
-            Model.refuse_long,
-            max_batch=limits.batch,
+            lambda job, sentences: job.model.refuse_long(sentences),
+            max_batch=max(1, limits.batch // threads),
             max_waiting=limits.waiting,
+            threads=threads,
             watch=self.metrics.batch,
         )
+        self._arrivals = Arrivals()
         waiting = "Sentences that wait for a batch."
         self.metrics.gauge("oaxe_waiting_sentences", waiting, lambda: self.batcher.waiting)
         self._api = describe_api(limits, needs_key=bool(access.api_keys))
@@ -62,34 +74,28 @@ class Service:
         self.app = self._build(access_log)
 
     def _build(self, access_log: bool) -> Guard:
-        routes = [
-            Route("/", self.page),
-            Route("/translate", self.translate, methods=["POST"]),
-            Route("/languages", self.languages),
-            Route("/models", self.list_models),
-            Route("/health", self.health),
-            Route("/ready", self.ready),
-            Route("/metrics", self.show_metrics),
-            Route("/openapi.json", self.openapi),
-            Route("/docs", self.docs),
-        ]
-        cors = Middleware(
-            CORSMiddleware,
-            allow_origins=list(self.access.origins),
-            allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type"],
-            expose_headers=["Retry-After", "X-Request-Id"],
-        )
-        handlers: dict[Any, Any] = {RefusedError: answer_error}
-        handlers |= dict.fromkeys((404, 405, Exception), answer_error)
-        app = Starlette(
-            routes=routes,
-            middleware=[cors] if self.access.origins else [],
-            exception_handlers=handlers,
-        )
-        app.router.redirect_slashes = False
-        paths = [route.path for route in routes]
-        return Guard(app, self.access, self.metrics, paths, access_log=access_log)
+        get = {
+            "/": self.page,
+            "/languages": self.languages,
+            "/models": self.list_models,
+            "/health": self.health,
+            "/ready": self.ready,
+            "/metrics": self.show_metrics,
+            "/openapi.json": self.openapi,
+            "/docs": self.docs,
+        }
+        endpoints = {path: {"GET": endpoint} for path, endpoint in get.items()}
+        endpoints["/translate"] = {"POST": self.translate}
+        app: ASGIApp = Router(endpoints)
+        if self.access.origins:
+            app = CORSMiddleware(
+                app,
+                allow_origins=list(self.access.origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=["Authorization", "Content-Type"],
+                expose_headers=["Retry-After", "X-Request-Id"],
+            )
+        return Guard(app, self.access, self.metrics, endpoints, access_log=access_log)
 
     async def translate(self, request: Request) -> Response:
         wanted = await read_request(request, self.limits)
@@ -101,8 +107,8 @@ class Service:
         if count > self.limits.sentences:
             message = f"{count} sentences, at most {self.limits.sentences}; send several requests"
             raise RefusedError(413, message)
-        found = await self._translations(request, model, documents.sentences)
-        answer = documents.answer(found, model.target)
+        found = await self._translations(request, Job(model, wanted.most), documents.sentences)
+        answer = documents.answer(found, model.target, model.translator.subwords.piece)
         self.metrics.translated(model.name, count, sum(map(len, wanted.texts)))
         if wanted.source == "auto":  # nothing is detected: the model says what it reads
             detected = {"language": model.source, "confidence": 0}
@@ -112,7 +118,7 @@ class Service:
         return JSONResponse(answer)
 
     async def _translations(
-        self, request: Request, model: Model, sentences: Sequence[str]
+        self, request: Request, job: Job, sentences: Sequence[str]
     ) -> list[Hypotheses]:
         """Wait for a batch, but no longer than allowed, nor for a client that is gone."""
         if not sentences:
@@ -124,27 +130,29 @@ class Service:
             # stops has only what was sent before, and takes it.
             if wait > self.limits.seconds / 2 and not self.app.is_stopping:
                 raise BusyError
-            submitted = self.batcher.submit(model, sentences)
+            submitted = self.batcher.submit(job, sentences)
         except BusyError:
             message = "too much is waiting already; try again later"
             raise busy(message, min(wait, self.limits.seconds)) from None
-        answers = asyncio.wrap_future(submitted)
-        # Nothing but the end of the connection can come.
-        gone: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
+        gone: asyncio.Future[None] = request.state.gone
+        arrival = self._arrivals.of(submitted)
+
+        def end(_: object) -> None:
+            settle(arrival)
+
+        gone.add_done_callback(end)
+        late = arrival.get_loop().call_later(self.limits.seconds, settle, arrival)
         try:
-            both: list[asyncio.Future[Any]] = [answers, gone]
-            await asyncio.wait(
-                both, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED
-            )
-            if answers.done():
-                found: list[Hypotheses] = answers.result()
-                return found
+            await arrival
+            if submitted.done():
+                return submitted.result()
             if gone.done():
                 raise RefusedError(400, "the client hung up")
             message = f"no answer within {self.limits.seconds:g} seconds; try again later"
             raise busy(message)
         finally:
-            gone.cancel()
+            gone.remove_done_callback(end)
+            late.cancel()
             submitted.cancel()
 
     def _check_key(self, request: Request, wanted: Wanted) -> str | None:
@@ -183,7 +191,7 @@ class Service:
 
     async def health(self, request: Request) -> Response:
         if not self.batcher.is_alive:
-            raise busy("the thread that translates has ended; start the server again")
+            raise busy("a thread that translates has ended; start the server again")
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:

@@ -40,7 +40,7 @@ class Request(Generic[Model, Answer]):
 
 
 class Batcher(Generic[Model, Answer]):
-    """One thread translates. The requests for one model that arrived meanwhile are its next batch.
+    """Threads translate. The requests for one model that arrived meanwhile are the next batch.
 
     So no request waits for others, and batches grow with the load. Of a request that is larger than
     a batch, the rest comes after the others that wait; a request that is cancelled is dropped.
@@ -50,6 +50,7 @@ class Batcher(Generic[Model, Answer]):
         check: raises for sentences that cannot be translated; that request alone fails.
         max_batch: sentences of a batch.
         max_waiting: sentences that may wait, unless a single request has more.
+        threads: batches that are translated at the same time.
         watch: is told the number of sentences of each batch.
     """
 
@@ -60,6 +61,7 @@ class Batcher(Generic[Model, Answer]):
         *,
         max_batch: int = 256,
         max_waiting: int = 4_096,
+        threads: int = 1,
         watch: Callable[[int], None] = lambda sentences: None,
     ) -> None:
         self._translate, self._check, self._watch = translate, check, watch
@@ -70,8 +72,13 @@ class Batcher(Generic[Model, Answer]):
         self.waiting = 0  # sentences
         self._running = 0  # sentences
         self._seconds = self._sentences = 0.0  # of large batches, the last counting most
-        self._thread = threading.Thread(target=self._work, name="translate", daemon=True)
-        self._thread.start()
+        self._busy = 0  # threads
+        self._threads = [
+            threading.Thread(target=self._work, name=f"translate {i}", daemon=True)
+            for i in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, model: Model, sentences: Sequence[str]) -> "Future[list[Answer]]":
         """What will hold the answers, or the exception of ``translate``; it can be cancelled.
@@ -99,34 +106,38 @@ class Batcher(Generic[Model, Answer]):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread is there that translates."""
-        return self._thread.is_alive()
+        """Whether all threads are there that translate."""
+        return all(thread.is_alive() for thread in self._threads)
 
     def close(self, seconds: float | None = None) -> bool:
-        """Translate the requests that are waiting, then stop; whether that took no longer."""
+        """Translate what is waiting, then stop; whether no thread took longer than its seconds."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(seconds)
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _work(self) -> None:
         while batch := self._next():
-            self._running = size = sum(count for _, count in batch)
+            size = sum(count for _, count in batch)
             self._watch(size)
             start = time.monotonic()
             self._answer(batch)
-            # Alone a sentence takes longer than among others: many would be refused by its pace.
-            if size >= min(FEW, self._max_batch):
-                self._sentences = self._sentences / 2 + size
-                self._seconds = self._seconds / 2 + time.monotonic() - start
-            self._running = 0
+            end = time.monotonic()
             with self._changed:
+                # Alone a sentence takes longer than among others, who would be refused by its pace.
+                if size >= min(FEW, self._max_batch):
+                    self._sentences = self._sentences / 2 + size
+                    self._seconds = self._seconds / 2 + (end - start) / self._busy
+                self._busy -= 1
+                self._running -= size
                 for request, _ in batch:
                     if request.left and not request.answers.done():
                         self._requests.append(request)
                     else:
                         self.waiting -= request.left
+                self._changed.notify()
 
     def _next(self) -> list[tuple[Request[Model, Answer], int]]:
         """Requests for one model, with the sentences to take of each; none at the end."""
@@ -151,6 +162,9 @@ class Batcher(Generic[Model, Answer]):
             with self._changed:
                 self._requests.extendleft(reversed(later))
                 self.waiting -= size
+                self._running += size
+                self._busy += bool(batch)
+                self._changed.notify()  # of what is left, another thread
         return batch
 
     def _starts(self, request: Request[Model, Answer]) -> bool:

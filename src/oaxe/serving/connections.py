@@ -1,4 +1,7 @@
-"""Connections with deadlines, and a server that stops within one; HTTP itself is uvicorn's."""
+"""Connections with deadlines, and a server that stops within one; HTTP itself is uvicorn's.
+
+Requests are parsed by httptools where it is installed, or else by h11, which takes longer.
+"""
 
 import asyncio
 import json
@@ -6,15 +9,20 @@ import socket
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from oaxe.serving.errors import RETRY_SECONDS
 from oaxe.serving.limits import Limits
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.h11_impl import H11Protocol as Protocol
+else:
+    Protocol = object  # see connection_type
 
 KEEP_ALIVE = 30  # seconds that a connection may be idle
 SPARE = 64  # connections beyond the limit that are told so; others are closed at once
@@ -27,13 +35,19 @@ TOO_MANY: ASGIApp = JSONResponse(
 )
 
 
-class Connection(H11Protocol):
-    """A connection is cut if it makes no progress: no whole head, no answer taken, in time."""
+class Connection(Protocol):
+    """A connection is cut if it makes no progress: no whole head, no answer taken, in time.
+
+    Attributes:
+        gone: is done when the client hung up; requests find it in their state.
+    """
 
     limits = Limits()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.gone: asyncio.Future[None] = self.loop.create_future()
+        self.app_state = {"gone": self.gone}
         # Without it the body of an answer waits 40 ms for the client to confirm the head.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.deadline = self.loop.time() + self.limits.seconds
@@ -50,6 +64,10 @@ class Connection(H11Protocol):
             self._began, self.deadline = False, now + 3 * self.limits.seconds
         elif not self._began and self.is_idle:
             self._began, self.deadline = True, now + self.limits.seconds
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.gone.set_result(None)
 
     def eof_received(self) -> None:
         if not self.is_idle and self.cycle.more_body and not self.cycle.response_started:
@@ -90,6 +108,19 @@ class Connection(H11Protocol):
             self.transport.abort()
 
 
+def connection_type(limits: Limits) -> type[asyncio.Protocol]:
+    base: type[asyncio.Protocol]
+    if find_spec("httptools"):
+        from oaxe.serving.parser import HttpTools
+
+        base = HttpTools
+    else:
+        from uvicorn.protocols.http.h11_impl import H11Protocol
+
+        base = H11Protocol
+    return type("Connection", (Connection, base), {"limits": limits})
+
+
 class DeadlineServer(Server):
     """Until :meth:`stop`; requests that were sent before it are answered, but not for ever.
 
@@ -104,10 +135,9 @@ class DeadlineServer(Server):
     def __init__(self, app: Any, limits: Limits, on_stop: Callable[[], None]) -> None:
         self._limits, self._on_stop = limits, on_stop
         self.on_start: Callable[[], None] = lambda: None
-        protocol = type("Connection", (Connection,), {"limits": limits})
         config = Config(
             app,
-            http=protocol,
+            http=connection_type(limits),
             ws="none",
             loop="asyncio",
             lifespan="off",

@@ -1,10 +1,13 @@
 """The texts of a request as one list of sentences; answers from the hypotheses of each."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
+from math import exp
 from typing import Any
 
 from oaxe.decoding.translator import Translation
+from oaxe.search.hypothesis import Positions
 from oaxe.serving.requests import Wanted
 from oaxe.text.markup import Html
 from oaxe.text.sentences import Paragraph, split_paragraph
@@ -48,12 +51,15 @@ class Documents:
         self._documents = [Document(t, is_html=is_html, split=split) for t in wanted.texts]
         self.sentences = [s for document in self._documents for s in document.sentences]
 
-    def answer(self, found: Sequence[Hypotheses], language: str) -> dict[str, Any]:
+    def answer(
+        self, found: Sequence[Hypotheses], language: str, subword: Callable[[int], str]
+    ) -> dict[str, Any]:
         """The fields of an answer, as LibreTranslate has them, and ``details`` if wanted.
 
         Args:
             found: the hypotheses of each sentence.
             language: of the translations.
+            subword: the name of a token.
         """
         every = iter(found)
         grouped = [(d, list(islice(every, len(d.sentences)))) for d in self._documents]
@@ -63,7 +69,8 @@ class Documents:
             others = [d.alternatives(its, count, language) for d, its in grouped]
             answer["alternatives"] = self.as_asked(others)
         if self._wanted.details:
-            details = [list(map(describe, d.sentences, its)) for d, its in grouped]
+            describe_by = partial(describe, subword)
+            details = [list(map(describe_by, d.sentences, its)) for d, its in grouped]
             answer["details"] = self.as_asked(details)
         return answer
 
@@ -72,9 +79,24 @@ class Documents:
         return values[0] if isinstance(self._wanted.q, str) else values
 
 
-def describe(sentence: str, found: Hypotheses) -> dict[str, Any]:
+def describe(subword: Callable[[int], str], source: str, found: Hypotheses) -> dict[str, Any]:
     hypotheses = [
-        {"text": h.text, "score": round(h.score, 6), "length": h.length, "tokens": h.tokens}
+        {
+            "text": h.text,
+            "score": round(h.score, 6),
+            "length": h.length,
+            "tokens": h.tokens,
+            "positions": h.positions and describe_positions(subword, h.positions),
+        }
         for h in found
     ]
-    return {"source": sentence, "translations": hypotheses}
+    return {"source": source, "translations": hypotheses}
+
+
+def describe_positions(subword: Callable[[int], str], said: Positions) -> list[dict[str, Any]]:
+    """In order what each position of the decoder predicted, and what became of it."""
+    columns = zip(said.tokens.tolist(), said.log_probs.tolist(), said.fates(), strict=True)
+    return [
+        {"subword": subword(token), "probability": min(1.0, float(f"{exp(lp):.4g}")), "fate": fate}
+        for token, lp, fate in columns
+    ]

@@ -37,6 +37,20 @@ class Access:
     origins: Collection[str] = ()
     api_keys: Collection[str] = field(default=(), repr=False)
 
+    def __post_init__(self) -> None:
+        for host in self.hosts:
+            if not re.fullmatch(r"\*|[^\s/:]+|\[.*\]", host):
+                raise UserError(
+                    f"--allow-host {host} is no name such as example.org; leave out https:// and "
+                    "the port, or give * for any"
+                )
+        for origin in self.origins:
+            if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://[^\s/]+", origin):
+                raise UserError(
+                    f"--allow-origin {origin} is no site such as https://example.org; give it as "
+                    "a browser does, without a path, or * for all"
+                )
+
     def is_host(self, host: str) -> bool:
         """Whether the header Host is one of ours."""
         name = host_name(host)
@@ -64,7 +78,9 @@ def read_keys(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the API keys {path}: {error}") from None
+        raise UserError(
+            f"cannot read the API keys {path}: {error}; give a text file with one key a line"
+        ) from None
     keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not keys:
         raise UserError(f"there is no API key in {path}; write one a line")

@@ -1,6 +1,8 @@
 """What /metrics says, in the text format of Prometheus."""
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -35,13 +37,15 @@ class Metrics:
             buckets=SENTENCES, registry=self.registry,
         )  # fmt: skip
 
+        self._one: Any = cache(lambda metric, *labels: metric.labels(*labels))
+
     def request(self, path: str, status: int, seconds: float) -> None:
-        self._requests.labels(path, status).inc()
-        self._seconds.labels(path).observe(seconds)
+        self._one(self._requests, path, status).inc()
+        self._one(self._seconds, path).observe(seconds)
 
     def translated(self, model: str, sentences: int, characters: int) -> None:
-        self._sentences.labels(model).inc(sentences)
-        self._characters.labels(model).inc(characters)
+        self._one(self._sentences, model).inc(sentences)
+        self._one(self._characters, model).inc(characters)
 
     def batch(self, sentences: int) -> None:
         self._batches.observe(sentences)

@@ -11,6 +11,7 @@ from oaxe.support.errors import UserError, did_you_mean
 from oaxe.text.languages import check_code, is_language, language_name
 
 LONGEST_PIECE = 16  # characters of a subword that SentencePiece learns, at most
+LONGEST_FORM = 18  # characters that one may become when it is normalised; none of ASCII does
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,15 @@ class Model:
     decoding: dict[str, Option] = field(compare=False, default_factory=dict)
 
     def translate(
-        self, sentences: Sequence[str], *, batch_tokens: int = 16_384, bf16: bool = False
+        self,
+        sentences: Sequence[str],
+        *,
+        most: int | None = None,
+        batch_tokens: int = 16_384,
+        bf16: bool = False,
     ) -> list[list[Translation]]:
-        return self.translator.translate_scored(
-            sentences, batch_tokens=batch_tokens, bf16=bf16, first_line=1, **self.decoding
-        )
+        how: dict[str, Any] = {"batch_tokens": batch_tokens, "bf16": bf16, **self.decoding}
+        return self.translator.translate_scored(sentences, most=most, **how)
 
     def refuse_long(self, sentences: Sequence[str]) -> None:
         """Refuse sentences that the model could translate only in part."""
@@ -36,8 +41,9 @@ class Model:
         for sentence in sentences:  # first by what costs nothing to count
             if len(sentence) > LONGEST_PIECE * limit:
                 raise too_long(sentence, f"{len(sentence)} characters", limit)
-        tokens = self.translator.subwords.encode([s.strip() for s in sentences])
-        for sentence, ids in zip(sentences, tokens, strict=True):
+        unsure = [s for s in sentences if most_subwords(s) > limit]
+        tokens = self.translator.subwords.encode([s.strip() for s in unsure])
+        for sentence, ids in zip(unsure, tokens, strict=True):
             if len(ids) > limit:
                 raise too_long(sentence, f"{len(ids)} subwords", limit)
 
@@ -51,6 +57,17 @@ class Model:
             "decoding": self.decoding,
             "device": str(self.translator.system.device),
         }
+
+
+def most_subwords(sentence: str) -> int:
+    """No sentence has more: each character its own, and a space in front.
+
+    Example:
+        >>> most_subwords("a dog"), most_subwords("für")
+        (6, 21)
+    """
+    others = len(sentence.encode()) - len(sentence)  # at least one for each that is not ASCII
+    return 1 + len(sentence) + others * (LONGEST_FORM - 1)
 
 
 def too_long(sentence: str, length: str, limit: int) -> RefusedError:
@@ -93,6 +110,11 @@ class Models:
             names = ", ".join(model.name for model in fitting)
             raise RefusedError(400, f"which model? give source and target, or one of {names}")
         return fitting[0]
+
+    @property
+    def are_exported(self) -> bool:
+        """Whether batches share the cores: while one ends or begins, another is computed."""
+        return all(model.translator.is_exported for model in self.by_name.values())
 
     @property
     def languages(self) -> list[dict[str, Any]]:

@@ -1,12 +1,14 @@
 """The OpenAPI document: what every path takes and answers."""
 
-from typing import Any
+from typing import Any, get_args
 
 from oaxe import __version__
+from oaxe.search.hypothesis import Fate
 from oaxe.serving.limits import Limits
 from oaxe.serving.requests import FORM_TYPES, JSON_TYPE, MAX_ALTERNATIVES
 
-TEXT = {"type": "string"}
+TEXT: dict[str, Any] = {"type": "string"}
+NUMBER: dict[str, Any] = {"type": "number"}
 ERRORS = {
     400: "Not what is described here: the message names the field",
     401: "An API key is needed",
@@ -96,22 +98,41 @@ def _fields(limits: Limits) -> dict[str, Any]:
             "false: every text is one sentence.", type="boolean", default=True
         ),
         "details": described(
-            "Send the hypotheses of every sentence, with scores and subwords.",
+            "Send the hypotheses of every sentence, with scores, subwords and positions.",
             type="boolean", default=False,
         ),
     }  # fmt: skip
 
 
 def _answers() -> dict[str, Any]:
+    sentence = _sentence()
     several: dict[str, Any] = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
     return {
         "translatedText": {**several, "description": "One for one text, a list for a list."},
         "alternatives": {"type": "array", "description": "If asked for; a list for each text."},
-        "details": {"type": "array", "description": "If asked for: the sentences of each text."},
+        "details": {
+            **_list({"oneOf": [sentence, _list(sentence)]}),
+            "description": "If asked for: the sentences of each text, with their hypotheses, and "
+            "of each hypothesis what every position of the decoder predicted.",
+        },
         "detectedLanguage": {"description": "For the source auto; a list for a list."},
         "model": {**TEXT, "description": "Its name."},
-        "milliseconds": {"type": "number", "description": "In the server, with waiting."},
+        "milliseconds": {**NUMBER, "description": "In the server, with waiting."},
     }
+
+
+def _sentence() -> dict[str, Any]:
+    """Of ``details``."""
+    position = {"subword": TEXT, "probability": NUMBER, "fate": {"enum": list(get_args(Fate))}}
+    positions = _list(_object(position, *position)) | {
+        "type": ["array", "null"],
+        "description": "null where the decoder does not know them.",
+    }
+    tokens = _list({"type": "integer"})
+    hypothesis = {"text": TEXT, "score": NUMBER, "length": {"type": "integer"}}
+    hypothesis |= {"tokens": tokens, "positions": positions}
+    sentence = {"source": TEXT, "translations": _list(_object(hypothesis, *hypothesis))}
+    return _object(sentence, *sentence)
 
 
 def _language() -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.formparsers import MultiPartException
+from starlette.requests import Request
 
 from oaxe.serving.errors import RefusedError
 from oaxe.serving.limits import Limits
@@ -38,24 +38,34 @@ class Wanted:
     def texts(self) -> list[str]:
         return [self.q] if isinstance(self.q, str) else self.q
 
+    @property
+    def most(self) -> int | None:
+        """Hypotheses that the answer needs of each sentence; None: all."""
+        return None if self.alternatives or self.details else 1
+
+
+KNOWN = [field.name for field in fields(Wanted)]
+
 
 async def read_body(request: Request, limits: Limits) -> bytes:
     """The body, if it arrives whole, in time, and is not too large."""
     message = f"at most {limits.bytes} bytes; send several requests"
     if int(request.headers.get("content-length", "0")[:18]) > limits.bytes:
         raise RefusedError(413, message, Connection="close")
-    body = bytearray()
+    body, more = bytearray(), True
     try:
         async with asyncio.timeout(limits.seconds):
-            async for piece in request.stream():
-                body += piece
+            while more:
+                piece = await request.receive()
+                if piece["type"] == "http.disconnect":
+                    raise RefusedError(400, "the client hung up")
+                body += piece["body"]
+                more = piece["more_body"]
                 if len(body) > limits.bytes:
                     raise RefusedError(413, message, Connection="close")
     except TimeoutError:
         slow = f"the request took more than {limits.seconds:g} seconds to arrive"
         raise RefusedError(408, slow, Connection="close") from None
-    except ClientDisconnect:
-        raise RefusedError(400, "the client hung up") from None
     return bytes(body)
 
 
@@ -95,8 +105,8 @@ async def parse_form(request: Request, body: bytes) -> Mapping[str, Any]:
         form = await Request(request.scope, receive).form(
             max_files=0, max_fields=1_024, max_part_size=len(body) + 1
         )
-    except HTTPException as error:
-        raise RefusedError(400, f"no form: {error.detail}") from None
+    except MultiPartException as error:
+        raise RefusedError(400, f"no form: {error.message}") from None
     except (ValueError, LookupError, AssertionError, TypeError) as error:
         raise RefusedError(400, f"no form: {error}") from None
     found = {name: form.getlist(name) for name in form}
@@ -104,10 +114,9 @@ async def parse_form(request: Request, body: bytes) -> Mapping[str, Any]:
 
 
 def check_fields(content: Mapping[str, Any], is_form: bool) -> Wanted:
-    known = [field.name for field in fields(Wanted)]
     for name in content:
-        if name not in known and name not in IGNORED:
-            hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+        if name not in KNOWN and name not in IGNORED:
+            hint = did_you_mean(name, KNOWN) or f"; there are {', '.join(KNOWN)}"
             raise RefusedError(400, f"there is no field {name!r}{hint}")
     if "q" not in content:
         form = "; JSON needs the header Content-Type: application/json" if is_form else ""

@@ -4,6 +4,7 @@ curl localhost:8000/translate --json '{"q": "A man rides a bike.", "source": "en
 {"translatedText": "Ein Mann fährt Rad.", "model": "en-de", "milliseconds": 12.3}
 """
 
+import gc
 import logging
 import os
 import socket
@@ -74,8 +75,11 @@ def serve(service: Service, *, host: str, port: int, console: Console) -> None:
     for model in service.models.by_name.values():
         model.translate(["."])  # warm up before the first request
     endpoint = Endpoint(service, host, port)
+    gc.collect()
+    gc.freeze()  # what is there stays: to look through it again and again takes time
     said = f"{endpoint.url}, Ctrl-C stops it"
     unanswered = endpoint.run(lambda: console.print(said, highlight=False))
+    gc.unfreeze()
     if unanswered:
         requests = "1 request was" if unanswered == 1 else f"{unanswered} requests were"
         print(f"stopped at the deadline; {requests} not answered", file=sys.stderr, flush=True)
