@@ -9,46 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oaxe.decoding.translator import Translator
-    from oaxe.losses import (
-        AXELoss,
-        BagOfNgramsLoss,
-        CTCLoss,
-        DAGLoss,
-        NotFiniteError,
-        OaXELoss,
-        Order,
-        XELoss,
-        annealed_weight,
-        assignment_backend,
-        axe_loss,
-        bag_of_ngrams_loss,
-        best_order,
-        check_costs,
-        coco_loss,
-        ctc_best_path,
-        ctc_loss,
-        ctc_ngram_loss,
-        dag_best_path,
-        dag_loss,
-        dag_ngram_loss,
-        linear_assignment,
-        linear_axe_loss,
-        linear_bag_of_ngrams_loss,
-        linear_coco_loss,
-        linear_ctc_best_path,
-        linear_ctc_loss,
-        linear_ctc_ngram_loss,
-        linear_dag_best_path,
-        linear_dag_loss,
-        linear_dag_ngram_loss,
-        linear_logsumexp,
-        linear_ngram_oaxe_loss,
-        linear_oaxe_loss,
-        linear_xe_loss,
-        ngram_oaxe_loss,
-        oaxe_loss,
-        xe_loss,
-    )
+    from oaxe.losses import *  # the names in its __all__
     from oaxe.losses.plots import plot_alignment
 
 __version__ = "0.2.0"

@@ -113,7 +113,7 @@ def test_check_reports_all_configurations(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "runs"),
     [
-        ("README.md", 3),
+        ("docs/start/translator.md", 3),
         ("docs/training.md", 5),
         ("docs/distillation.md", 6),
         ("docs/evaluation.md", 1),

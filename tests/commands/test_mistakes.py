@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import oaxe
+from benchmarks.__main__ import app as benchmarks
 from oaxe.commands import app
 from reproduction.__main__ import app as reproduction
 from tests.runs import settings_of, train_small
@@ -42,7 +43,8 @@ def folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "other/config.json": '{"model_type": "marian"}', "torn/config.json": '{"format": 2,',
         "notdata/manifest.json": '{"name": "a web page"}', "unfinished/config.yaml": "run: x\n",
         "lm/config.json": '{"format": 1, "order": 4}', "deep.jsonl": DEEP + "\n",
-        "deep/config.json": DEEP, "deep/manifest.json": DEEP,
+        "deep/config.json": DEEP, "deep/manifest.json": DEEP, "number.yaml": "5\n",
+        "blank.en": "\n\n", "space.en": " \n\t\n",
     }  # fmt: skip
     for name, text in texts.items():
         (here / name).parent.mkdir(exist_ok=True)
@@ -70,6 +72,7 @@ BAD_COMMANDS = [  # the command, and what its message names: the problem, and th
     ("train nowhere.yaml", "no file nowhere.yaml", "oaxe config list"),
     ("train run", "run is a folder", "give its configuration, run/config.yaml"),
     ("train broken.yaml", "broken.yaml", "line"),
+    ("train number.yaml", "number.yaml must hold sections of `key: value`, got 5", "config show"),
     ("train twice.yaml", "run", "twice"),
     ("train list.yaml", "list.yaml must hold sections", "oaxe config show"),
     ("train typo.yaml", "update_token", "did you mean data.update_tokens"),
@@ -95,6 +98,11 @@ BAD_COMMANDS = [  # the command, and what its message names: the problem, and th
     (f"{PREPARE} mac.en mac.en", "old Macs", "convert it"),
     (f"{PREPARE} en.txt de.txt --vocab-size 99999", "99,999", "set the vocabulary size to"),
     (f"{PREPARE} en.txt de.txt --character-coverage 0.95", "0.95", "[0.98, 1]"),
+    (f"{PREPARE} en.txt de.txt --max-length 1 --vocab-size 90", "en.txt and de.txt is left: 3",
+     "--max-length"),
+    (f"{PREPARE} en.txt de.txt --subwords latin1.de", "latin1.de is not a SentencePiece model",
+     "leave it out"),
+    (f"{PREPARE} space.en space.en", "every line is blank", "give text"),
     (f"{PREPARE} de.txt en.txt --from english", "'english' is no code", "such as de"),
     (f"{PREPARE} short.de empty.en --from en --to de", "swapped", "comes first"),
     ("prepare data --from en --to de --train en.txt de.txt", "data was prepared from something",
@@ -106,6 +114,7 @@ BAD_COMMANDS = [  # the command, and what its message names: the problem, and th
     ("prepare en.txt/out --from en --to de --train en.txt de.txt", "Not a directory",
      "give another one"),
     ("export", "Missing argument", "export --help"),
+    ("translate How are you", "unexpected extra argument", "needs quotes"),
     ("translate --model nowhere/at/all en.txt", "no folder nowhere/at/all", "check the path"),
     ("translate --model run/modle en.txt", "no folder run/modle", "one of those in run"),
     ("translate --model en.txt en.txt", "en.txt is a file", "folder of a run"),
@@ -126,6 +135,7 @@ BAD_COMMANDS = [  # the command, and what its message names: the problem, and th
      "length_candidates"),
     ("translate --model run en.txt -o en.txt", "would be overwritten", "another name"),
     ("translate --model run en.txt -o no/such/out.txt", "no folder no/such", "create it"),
+    ("translate --model run en.txt --threads 100000", "--threads", "less than or equal to 1024"),
     ("translate --model run en.txt --device abacus", "--device abacus", "cuda"),
     ("evaluate --hyp en.txt", "references come from one of", "--ref"),
     ("evaluate --ref en.txt", "nothing to evaluate", "give --hyp, --model"),
@@ -139,9 +149,19 @@ BAD_COMMANDS = [  # the command, and what its message names: the problem, and th
     ("distill --out out --teacher nowhere/at/all --source en.txt", "no folder nowhere/at/all",
      "check the path"),
     ("export nowhere/at/all out", "no folder nowhere/at/all", "check the path"),
+    ("export run out --lm lm", "run is a cmlm, whose search asks no n-grams", "leave out --lm"),
+    ("ngrams data -o data", "data holds other things, such as manifest.json", "a new folder"),
+    ("ngrams data -o out --prune 0,0,0,1,1", "5 limits of pruning for 4 orders", "leave some out"),
     ("ngrams nowhere -o lm", "nowhere", "oaxe prepare"),
     ("serve --model nowhere/at/all", "no folder nowhere/at/all", "check the path"),
+    ("serve --model run --api-keys nowhere", "cannot read the API keys nowhere", "one key a line"),
+    ("serve --model run --allow-origin site", "site is no site", "https://example.org"),
+    ("serve --model run --allow-host https://me", "https://me is no name", "leave out https://"),
     ("data get multi30k", "multi30k", "multi30k-en-de"),
+    ("build out --from en --to de --train blank.en blank.en", "no words: every line is blank",
+     "check them"),
+    ("build out --from en --to de --train en.txt de.txt --minutes inf", "--minutes",
+     "less than or equal to 1000000"),
     ("build out --from en --to de --train en.txt", "requires 2 arguments",
      "the source, then the target"),
 ]  # fmt: skip
@@ -200,6 +220,15 @@ def test_an_unknown_data_set_of_a_reproduction(user: Callable[..., tuple[int, st
     code, said = user("divergent --data nonsense", reproduction)
     assert code == 1
     assert "there is no data set 'nonsense'; there are multi30k-en-de" in said
+
+
+@pytest.mark.parametrize("name", ["nowhere", "en.txt", "refs.jsonl"])
+def test_what_a_benchmark_did_not_write(user: Callable[..., tuple[int, str]], name: str) -> None:
+    code, said = user(f"page {name}", benchmarks)
+    assert code == 1
+    assert name in said
+    assert "give what --json of `training` or `cpu-quality` wrote" in said
+    assert "Traceback" not in said
 
 
 def test_a_demonstration_where_nothing_can_be_written(

@@ -16,17 +16,14 @@ from typer.testing import CliRunner
 
 from oaxe.commands.app import app
 from oaxe.decoding.translator import Translator
-from oaxe.model.transformer import SIZES
 from oaxe.pipeline import plan as planning
-from oaxe.pipeline import recipes, report, stages
+from oaxe.pipeline import report, stages
 from oaxe.pipeline.plan import Asked, ask
-from oaxe.pipeline.recipes import Rates
 from oaxe.pipeline.stages import Build, Stage, build
 from oaxe.support.errors import UserError
-from oaxe.systems import ctc
 from oaxe.text.lines import Pair, read_lines
 from oaxe.training import trainer
-from tests.runs import SMALL
+from tests.pipeline.small import make_small
 
 WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
 NAMES = [
@@ -54,24 +51,8 @@ def asked_for(pair: Pair, **changes: Any) -> Asked:
 
 
 @pytest.fixture(autouse=True)
-def _tiny(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Updates that are said to take so long that there are few of them."""
-
-    def seconds(content: Any, vocab_size: int, lengths: Any, device: str) -> float:
-        return 0.24 if content["model"]["system"] == "transformer" else 1.0
-
-    monkeypatch.setattr(stages, "SLOWER", float("inf"))  # however busy this machine is
-    monkeypatch.setattr(planning, "LEAST_UPDATES", 15)
-    monkeypatch.setattr(planning, "LEAST_BIGRAMS", 2)
-    monkeypatch.setattr(recipes, "VALIDATIONS", 2)
-    monkeypatch.setattr(report, "BATCH", 2)
-    monkeypatch.setattr(ctc, "BONUSES", (0.0, 1.0))
-    monkeypatch.setattr(ctc, "WEIGHTS", (0.0, 0.3))
-    for rates in (recipes.TEACHERS, recipes.STUDENTS):
-        monkeypatch.setitem(rates, (False, False), Rates(256, 3e-3, 10, 0.9))
-    monkeypatch.setattr(stages, "make_plan", lambda asked: planning.make_plan(asked, seconds))
-    with mock.patch.dict(SIZES, tiny=SMALL):
-        yield
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_small(monkeypatch)
 
 
 def console() -> Console:
@@ -111,14 +92,16 @@ def test_a_build_that_is_killed_after_every_stage(tmp_path: Path) -> None:
     by_ctranslate = [name for name in report.CTRANSLATE if find_spec("ctranslate2")]
     assert list(found["models"]) == [
         report.TEACHER, report.TEACHER_BEAM, report.ONE_PASS, report.ONE_PASS_BEAM, report.ENGINE,
-        *by_ctranslate,
+        report.ENGINE_BEAM, *by_ctranslate,
     ]  # fmt: skip
     for name, ours in zip(by_ctranslate, (report.TEACHER, report.TEACHER_BEAM), strict=False):
         theirs = found["models"][name]
         assert theirs["folder"] == str(out / "teacher-cpu")
         assert theirs["parameters"] == found["models"][ours]["parameters"]
     exported = Translator.from_pretrained(out / "cpu")
-    assert found["models"][report.ENGINE]["decoding"] == str(exported.decoding_with())
+    assert found["models"][report.ENGINE_BEAM]["decoding"] == str(exported.decoding_with())
+    assert exported.decoding["lm"] == str(out / "cpu" / "ngrams")
+    assert "beam" not in found["models"][report.ENGINE]["decoding"]
     assert found["recommended"] in found["models"]
     assert found["why"] in text
     translator = Translator.from_pretrained(out / "model")
@@ -242,15 +225,15 @@ def test_export_comes_before_the_report_where_there_is_one(tmp_path: Path) -> No
         assert [stage.name for stage in made.stages()][-3:] == ["export", "report", "model"]
     with (
         mock.patch.object(Build, "finished", tmp_path),
-        mock.patch.object(stages, "load_translator", return_value="it"),
+        mock.patch.object(stages, "load_translator", return_value=mock.Mock()) as load,
         mock.patch.object(stages, "export") as export,
         mock.patch.object(stages, "find_spec", return_value=None),
     ):
         made.export()
-        export.assert_called_once_with("it", tmp_path / "cpu", int8=True)
+        export.assert_called_once_with(load(), tmp_path / "cpu", int8=True)
         with mock.patch.object(stages, "find_spec", return_value=object()):
             made.export()
-        teacher = mock.call("it", tmp_path / "teacher-cpu", int8=True, format="ctranslate2")
+        teacher = mock.call(load(), tmp_path / "teacher-cpu", int8=True, format="ctranslate2")
         assert teacher in export.mock_calls
         export.side_effect = UserError("dag cannot")
         made.export()

@@ -15,6 +15,7 @@ from oaxe.pipeline.plan import (
     Training,
     ask,
     check_updates,
+    doubts,
     find_plan,
     make_plan,
     plan_table,
@@ -69,6 +70,15 @@ def test_minutes_become_updates(pair: Pair) -> None:
     table = plan_table(plan)
     assert "1,000 pairs, 50 of them held out" in table.title
     assert [row[1] for row in table.rows] == ["600", "900", "30", "", ""]
+
+
+def test_few_updates_are_told_with_what_would_be_enough(pair: Pair) -> None:
+    plan = make_plan(asked_for(pair), taking(2.7, 9.6, 12.0))
+    assert doubts(plan).startswith("expect little: the teacher has 600 updates")
+    assert doubts(plan).endswith("give --minutes 167")
+    assert doubts(replace(plan, teacher=Training(1_000, 1_024, 2.7))) == ""
+    little_text = make_plan(asked_for(pair), taking(1e-3, 1e-3, 1e-3))
+    assert doubts(little_text).endswith("give more text")
 
 
 def test_fine_tuning_and_distillation_are_optional(pair: Pair) -> None:

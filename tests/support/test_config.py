@@ -174,7 +174,8 @@ def test_override_makes_missing_sections() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [("[1, 2]", "not a list"), ("a: [", "not valid YAML"), ("", "missing")]
+    ("content", "message"),
+    [("[1, 2]", r"got \[1, 2\]"), ("a: [", "not valid YAML"), ("", "missing")],
 )
 def test_rejects_files_that_are_no_configuration(
     tmp_path: Path, content: str, message: str

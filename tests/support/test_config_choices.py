@@ -10,10 +10,9 @@ import yaml
 from oaxe.support.config import (
     Choice,
     build,
-    build_sections,
     choice,
+    class_of,
     documented,
-    documented_sections,
     flatten,
     load,
     option,
@@ -213,7 +212,7 @@ SECTIONS = {
 
 def test_sections_known_at_run_time() -> None:
     content = {"run": "r", "data": {"folder": "d"}, "loss": "ctc"}
-    assert build_sections(SECTIONS, content) == {
+    assert vars(build(class_of(SECTIONS), content)) == {
         "run": "r",
         "loss": Choice("ctc", Ctc()),
         "data": Data("d"),
@@ -224,7 +223,7 @@ def test_sections_known_at_run_time() -> None:
 def test_sections_report_all_problems_together() -> None:
     content = {"dta": {}, "oaxe": {"truncation": 2}, "loss": "oax"}
     with pytest.raises(UserError) as caught:
-        build_sections(SECTIONS, content, where="a.yaml")
+        build(class_of(SECTIONS), content, where="a.yaml")
     assert str(caught.value).split("\n") == [
         "a.yaml: 5 problems",
         "  dta is not an option; did you mean data?",
@@ -236,16 +235,16 @@ def test_sections_report_all_problems_together() -> None:
 
 
 def test_sections_may_be_plain_types() -> None:
-    assert build_sections({"steps": int}, {"steps": 3}) == {"steps": 3}
+    assert vars(build(class_of({"steps": int}), {"steps": 3})) == {"steps": 3}
     with pytest.raises(UserError, match="steps is missing: has no default"):
-        build_sections({"steps": int}, {})
+        build(class_of({"steps": int}), {})
 
 
 def test_documented_sections_are_a_configuration() -> None:
-    text = documented_sections(SECTIONS)
+    text = documented(class_of(SECTIONS))
     content = yaml.safe_load(text.replace("???", "x"))
     assert list(content) == list(SECTIONS)
-    assert build_sections(SECTIONS, content) == {
+    assert vars(build(class_of(SECTIONS), content)) == {
         "run": "x",
         "loss": Choice("xe", Xe()),
         "data": Data("x"),

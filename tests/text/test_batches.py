@@ -10,18 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oaxe.support.errors import UserError
-from oaxe.text import batches as module
-from oaxe.text.batches import (
-    Update,
-    UpdateLoader,
-    collate,
-    cut,
-    plan_bands,
-    plan_epoch,
-    plan_packed,
-    shape_of,
-)
+from oaxe.text import batches, plans
+from oaxe.text.batches import Update, UpdateLoader, collate
 from oaxe.text.corpus import Corpus, Sentences
+from oaxe.text.plans import Limits, cut, plan_bands, plan_epoch, plan_packed, shape_of
 from oaxe.text.symbols import EOS, PAD
 
 MAX_TOKENS, UPDATE_TOKENS = 100, 400
@@ -74,11 +66,13 @@ def test_every_sentence_once_within_the_limits(
     plan = plan_epoch(
         source,
         target,
-        max_tokens=max_tokens,
-        update_tokens=update_tokens,
-        seed=5,
-        epoch=epoch,
-        world_size=world_size,
+        Limits(
+            max_tokens=max_tokens,
+            update_tokens=update_tokens,
+            seed=5,
+            epoch=epoch,
+            world_size=world_size,
+        ),
         mix_lengths=mix_lengths,
     )
     shared = [batch for u in plan for r in range(world_size) for batch in u[r::world_size]]
@@ -95,7 +89,7 @@ def test_every_sentence_once_within_the_limits(
 def test_updates_have_equal_sizes_and_batches_are_full() -> None:
     corpus = random_corpus(20_000)
     source, target = corpus.source_lengths, corpus.target_lengths
-    plan = plan_epoch(source, target, max_tokens=1000, update_tokens=8000, seed=1, epoch=0)
+    plan = plan_epoch(source, target, Limits(max_tokens=1000, update_tokens=8000, seed=1, epoch=0))
     sizes = [sum(target[batch].sum() for batch in update) for update in plan]
     assert len(plan) == round(target.sum() / 8000)
     assert max(abs(size - 8000) for size in sizes) < 1000
@@ -106,7 +100,9 @@ def test_updates_have_equal_sizes_and_batches_are_full() -> None:
 def test_mixed_lengths_are_in_every_batch() -> None:
     corpus = random_corpus(20_000)
     source, target = corpus.source_lengths, corpus.target_lengths
-    plan = partial(plan_epoch, source, target, max_tokens=8000, update_tokens=8000, seed=1, epoch=0)
+    plan = partial(
+        plan_epoch, source, target, Limits(max_tokens=8000, update_tokens=8000, seed=1, epoch=0)
+    )
     spread = {}
     for mix in (True, False):
         batches = [batch for update in plan(mix_lengths=mix) for batch in update]
@@ -121,11 +117,13 @@ def test_an_update_has_the_same_sentences_for_any_number_of_ranks() -> None:
         plan_epoch(
             corpus.source_lengths,
             corpus.target_lengths,
-            max_tokens=MAX_TOKENS,
-            update_tokens=UPDATE_TOKENS,
-            seed=1,
-            epoch=2,
-            world_size=world_size,
+            Limits(
+                max_tokens=MAX_TOKENS,
+                update_tokens=UPDATE_TOKENS,
+                seed=1,
+                epoch=2,
+                world_size=world_size,
+            ),
         )
         for world_size in (1, 2, 8)
     ]
@@ -142,10 +140,7 @@ def test_plan_depends_on_seed_and_epoch_alone() -> None:
         updates = plan_epoch(
             corpus.source_lengths,
             corpus.target_lengths,
-            max_tokens=MAX_TOKENS,
-            update_tokens=UPDATE_TOKENS,
-            seed=seed,
-            epoch=epoch,
+            Limits(max_tokens=MAX_TOKENS, update_tokens=UPDATE_TOKENS, seed=seed, epoch=epoch),
         )
         return [batch.tolist() for update in updates for batch in update]
 
@@ -179,11 +174,11 @@ def test_collate_equals_a_loop_over_tokens() -> None:
     corpus = random_corpus(50)
     indices = np.array([3, 49, 0, 17])
     batch = collate(corpus, indices)
-    width_source = max(len(corpus.source(i)) for i in indices) + 1
-    width_target = max(len(corpus.target(i)) for i in indices)
+    width_source = max(len(corpus.sources[i]) for i in indices) + 1
+    width_target = max(len(corpus.targets[i]) for i in indices)
     for row, i in enumerate(indices):
-        source = [*corpus.source(i).tolist(), EOS]
-        target = corpus.target(i).tolist()
+        source = [*corpus.sources[i].tolist(), EOS]
+        target = corpus.targets[i].tolist()
         assert batch.source[row].tolist() == source + [PAD] * (width_source - len(source))
         assert batch.target[row].tolist() == target + [PAD] * (width_target - len(target))
     assert batch.indices.tolist() == indices.tolist()
@@ -235,7 +230,7 @@ def test_an_error_in_the_thread_reaches_the_consumer(monkeypatch: pytest.MonkeyP
             raise OSError("disk gone")
         return collate(*arguments)
 
-    monkeypatch.setattr(module, "collate", broken)
+    monkeypatch.setattr(batches, "collate", broken)
     updates = loader(random_corpus(100), max_tokens=1000)
     with pytest.raises(OSError, match="disk gone"):
         list(updates)
@@ -257,8 +252,8 @@ def test_rejects_impossible_options() -> None:
     small = r"a batch of 5; raise data\.batch_tokens"
     with loader(corpus, max_tokens=5) as updates, pytest.raises(UserError, match=small):
         next(updates)
-    with loader(corpus, update_tokens=0) as updates, pytest.raises(UserError, match="or more"):
-        next(updates)
+    with pytest.raises(UserError, match="or more"):
+        loader(corpus, update_tokens=0)
     with pytest.raises(UserError, match=r"rank 2 is not in 0\.\.1"):
         loader(corpus, rank=2, world_size=2)
     with pytest.raises(UserError, match="empty"):
@@ -271,7 +266,7 @@ def test_packed_batches_are_alike_and_hold_every_sentence_once(world_size: int) 
     targets = np.maximum(rng.lognormal(2.5, 0.6, 3_000).astype(np.int64), 1)
     sources = np.maximum(targets + rng.integers(-3, 4, 3_000), 1)
     limits = {"max_tokens": 900, "update_tokens": 2_000, "seed": 1}
-    plan = plan_packed(sources, targets, **limits, epoch=0, world_size=world_size)
+    plan = plan_packed(sources, targets, Limits(**limits, epoch=0, world_size=world_size))
     batches = [batch for update in plan for batch in update]
     assert sorted(np.concatenate(batches).tolist()) == list(range(3_000))
     assert {len(update) for update in plan} == {3} if world_size != 2 else {4}
@@ -284,18 +279,20 @@ def test_packed_batches_are_alike_and_hold_every_sentence_once(world_size: int) 
         assert (sources[batch] + 1).sum() <= shape.room.source
         assert targets[batch].sum() <= shape.room.target
     # The number of ranks changes the batches, but not the updates; the epoch changes both.
-    alone = plan_packed(sources, targets, **limits, epoch=0)
+    alone = plan_packed(sources, targets, Limits(**limits, epoch=0))
     assert [set(np.concatenate(u)) for u in alone] == [set(np.concatenate(u)) for u in plan]
-    other = plan_packed(sources, targets, **limits, epoch=1)
+    other = plan_packed(sources, targets, Limits(**limits, epoch=1))
     assert [set(np.concatenate(u)) for u in other] != [set(np.concatenate(u)) for u in plan]
 
 
 def test_packed_plans_of_few_sentences() -> None:
     lengths = np.array([3, 4])
     limits = {"max_tokens": 100, "seed": 1, "epoch": 0}
-    assert len(plan_packed(lengths, lengths, update_tokens=1, **limits)) == 2
-    assert len(plan_packed(lengths, lengths, update_tokens=99, world_size=3, **limits)[0]) == 2
-    assert plan_packed(lengths[:0], lengths[:0], update_tokens=9, **limits) == []
+    assert len(plan_packed(lengths, lengths, Limits(update_tokens=1, **limits))) == 2
+    assert (
+        len(plan_packed(lengths, lengths, Limits(update_tokens=99, world_size=3, **limits))[0]) == 2
+    )
+    assert plan_packed(lengths[:0], lengths[:0], Limits(update_tokens=9, **limits)) == []
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
@@ -308,7 +305,7 @@ def test_batches_of_a_band_are_alike_and_the_same_in_all_epochs(
     limits: dict[str, Any] = {"max_tokens": max_tokens, "update_tokens": 1_000, "seed": 1}
     all_shapes, updates = set(), []
     for epoch in range(3):
-        plan, shapes = plan_bands(*sides, **limits, epoch=epoch, world_size=world_size)
+        plan, shapes = plan_bands(*sides, Limits(**limits, epoch=epoch, world_size=world_size))
         assert sorted(i for update in plan for b in update for i in b) == list(range(700))
         assert len(plan) == round(sides[1].sum() / 1_000)
         for update, of_update in zip(plan, shapes, strict=True):
@@ -322,16 +319,16 @@ def test_batches_of_a_band_are_alike_and_the_same_in_all_epochs(
                 assert sides[1][batch].sum() <= shape.room.target <= 1.1 * max_tokens + 256
                 all_shapes.add(shape)
         updates.append([frozenset(np.concatenate(update).tolist()) for update in plan])
-    assert 3 < len(all_shapes) <= module.BANDS
+    assert 3 < len(all_shapes) <= plans.BANDS
     assert updates[0] != updates[1]
-    alone, _ = plan_bands(*sides, **limits, epoch=2)
+    alone, _ = plan_bands(*sides, Limits(**limits, epoch=2))
     assert [frozenset(np.concatenate(update).tolist()) for update in alone] == updates[2]
-    assert plan_bands(sides[0][:0], sides[1][:0], **limits, epoch=0) == ([], [])
+    assert plan_bands(sides[0][:0], sides[1][:0], Limits(**limits, epoch=0)) == ([], [])
 
 
 @pytest.mark.parametrize("bands", [1, 2, 3, 6])
 def test_bands_have_the_least_squares(bands: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BANDS", bands)
+    monkeypatch.setattr(plans, "BANDS", bands)
     for seed, n in enumerate((1, 2, 6, 9, 9, 9)):
         source = np.sort(np.random.default_rng(seed).integers(1, 9, n))
         same_targets = np.ones(n, np.int64)  # so that a batch is a sentence
@@ -339,7 +336,7 @@ def test_bands_have_the_least_squares(bands: int, monkeypatch: pytest.MonkeyPatc
         def area(cuts: tuple[int, ...], source: Any = source) -> int:
             return sum(len(part) * int(part[-1] + 1) ** 2 for part in np.split(source, cuts))
 
-        found = module._bands(np.arange(n), source, same_targets, n)
+        found = plans._bands(np.arange(n), source, same_targets, n)
         assert np.concatenate([some for some, _ in found]).tolist() == list(range(n))
         assert [len(some) for some, _ in found] == [n_batches for _, n_batches in found]
         cuts = tuple(np.cumsum([n_batches for _, n_batches in found])[:-1].tolist())
@@ -351,7 +348,7 @@ def test_bands_have_the_least_squares(bands: int, monkeypatch: pytest.MonkeyPatc
 def test_a_sentence_longer_than_a_batch_is_a_band() -> None:
     lengths = np.array([1, 1, 100, 1])
     plan, shapes = plan_bands(
-        lengths, lengths, max_tokens=200, update_tokens=20, seed=1, epoch=0, world_size=2
+        lengths, lengths, Limits(max_tokens=200, update_tokens=20, seed=1, epoch=0, world_size=2)
     )
     assert sorted(i for update in plan for b in update for i in b) == [0, 1, 2, 3]
     assert {shape.source for update in shapes for shape in update} == {2, 101}

@@ -42,11 +42,11 @@ def test_sentences_are_the_token_ids_of_their_lines(folder: Path) -> None:
     for i, (source, target) in enumerate(
         zip(subwords.encode(SOURCES), subwords.encode(TARGETS), strict=True)
     ):
-        assert corpus.source(i).tolist() == source
-        assert corpus.target(i).tolist() == target
+        assert corpus.sources[i].tolist() == source
+        assert corpus.targets[i].tolist() == target
         assert (corpus.source_lengths[i], corpus.target_lengths[i]) == (len(source), len(target))
     with pytest.raises(IndexError):
-        corpus.source(60)
+        corpus.sources[60]
 
 
 def test_valid_keeps_its_text(folder: Path) -> None:
@@ -62,7 +62,7 @@ def test_arrays_are_mapped_and_cannot_be_written(folder: Path) -> None:
     assert isinstance(corpus.sources.tokens.base, np.memmap)
     assert corpus.sources.tokens.dtype == np.uint16
     with pytest.raises(ValueError, match="read-only"):
-        corpus.source(0)[0] = 1
+        corpus.sources[0][0] = 1
 
 
 def test_one_flipped_bit_is_found_in_every_file(folder: Path) -> None:
@@ -125,7 +125,7 @@ def test_corpus_in_memory() -> None:
     side = Sentences(np.arange(7, 12), np.array([0, 2, 5]))
     corpus = Corpus(side, side)
     assert len(corpus) == 2
-    assert corpus.source(1).tolist() == corpus.target(-1).tolist() == [9, 10, 11]
+    assert corpus.sources[1].tolist() == corpus.targets[-1].tolist() == [9, 10, 11]
     with pytest.raises(UserError, match="keeps no text"):
         _ = corpus.targets_text
 

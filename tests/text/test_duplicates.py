@@ -5,6 +5,7 @@ import pytest
 
 from oaxe.text import duplicates
 from oaxe.text.duplicates import Duplicates, hashes_of
+from oaxe.text.lines import Chunk
 
 
 def test_repeats_equal_a_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -13,7 +14,8 @@ def test_repeats_equal_a_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     pairs = [(str(rng.randrange(20)), str(rng.randrange(20))) for _ in range(1000)]
     finder = Duplicates(tmp_path)
     for start in range(0, 1000, 90):
-        finder.add(hashes_of(*zip(*pairs[start : start + 90], strict=True)))
+        sources, targets = map(list, zip(*pairs[start : start + 90], strict=True))
+        finder.add(hashes_of(Chunk(start + 1, sources, targets, position=0)))
     expected = [pair in pairs[:i] for i, pair in enumerate(pairs)]
     assert finder.repeats().tolist() == expected
     assert 0 < sum(expected) < 1000

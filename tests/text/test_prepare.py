@@ -162,7 +162,12 @@ def test_ctrl_c_with_workers(tmp_path: Path, files: dict[str, Any]) -> None:
     command += ["--from", "aa", "--to", "bb", "--subwords", str(tmp_path / "model/subwords.model")]
     command += ["--train", *pair]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        # What a shell starts in the background, such as these tests, ignores it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     of_all = Path("/proc") / str(process.pid) / "task" / str(process.pid) / "children"
     while process.poll() is None and len(of_all.read_text().split()) < 3:  # and Python's own one

@@ -35,20 +35,24 @@ class Listing(TyperGroup):
 
 
 class Explaining(TyperCommand):
-    """An option that needs two files says which."""
+    """An option that needs two files says which, and text that it needs quotes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            if "requires 2 arguments" in getattr(error, "message", ""):
+            message = getattr(error, "message", "")
+            if "requires 2 arguments" in message:
                 error.message += " Give two files: the source, then the target."  # type: ignore[attr-defined]
+            if "unexpected extra argument" in message and ctx.info_name == "translate":
+                error.message += ". Text of several words needs quotes."  # type: ignore[attr-defined]
             raise
 
 
 app = typer.Typer(
     cls=Listing,
     help="Train, run and measure non-autoregressive translation models.",
+    epilog='Try: oaxe translate "How are you today?"',
     no_args_is_help=True,
     context_settings={"max_content_width": 100},
     rich_markup_mode=None,  # plain help: Rich takes longer to load than everything else

@@ -27,7 +27,8 @@ def build(
     ] = None,
     test: Test = None,
     minutes: Annotated[
-        float, typer.Option(min=0.01, help="Time for everything together, on this machine.")
+        float,
+        typer.Option(min=0.01, max=1e6, help="Time for everything together, on this machine."),
     ] = 30.0,
     system: Annotated[str, typer.Option(help="One-pass system: ctc_glat or dag.")] = "ctc_glat",
     distil: Annotated[

@@ -61,7 +61,8 @@ Device = Annotated[
 ]
 Bf16 = Annotated[bool, typer.Option("--bf16", help="Compute in bfloat16. Default: float32.")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads on a CPU. Default: as many as there are cores.")
+    int | None,
+    typer.Option(min=1, max=1_024, help="Threads on a CPU. Default: as many as there are cores."),
 ]
 Systems = Annotated[
     list[str] | None,
@@ -146,14 +147,8 @@ class Decoding:
         """The options of the system's decoding that are on the command line."""
         from oaxe.support.config import override
 
-        flags = {
-            "length_candidates": self.length_candidates,
-            "repeats": self.repeats,
-            "refine_steps": self.refine_steps,
-            "beam": self.beam,
-            "length_penalty": self.length_penalty,
-        }
-        found = {name: value for name, value in flags.items() if value is not None}
+        flags = "length_candidates", "repeats", "refine_steps", "beam", "length_penalty"
+        found = {name: value for name in flags if (value := getattr(self, name)) is not None}
         for change in self.changes or ():
             override(found, change)
         return found

@@ -81,12 +81,7 @@ def open_folder(
 
 
 def finish(
-    out: Path,
-    shards: Shards,
-    source: Path,
-    translator: Translator,
-    teacher: str,
-    console: Console,
+    out: Path, shards: Shards, source: Path, translator: Translator, teacher: str, console: Console
 ) -> None:
     """Join the shards, write the manifest, and only then remove the shards."""
     left, right = file_names(translator)
@@ -165,8 +160,7 @@ def write_pieces(path: Path, pieces: Iterable[bytes]) -> int:
 def validation_bleu(teacher: Path) -> float | None:
     """The validation BLEU in the teacher's run, if it is one."""
     run = teacher.parent if teacher.name == "model" else teacher
-    bleu: float | None = read_json(run / "result.json").get("bleu")
-    return bleu
+    return read_json(run / "result.json").get("bleu")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def translate(
     merges = translator.decoding.get("repeats") == "merge"
     keep_all: dict[str, Option] = {"repeats": "keep"} if merges else {}
     found = translator.translate_scored(
-        sources, batch_tokens=batch_tokens, bf16=bf16, first_line=1, **keep_all
+        sources, batch_tokens=batch_tokens, bf16=bf16, first_line=1, most=1, **keep_all
     )
     best = [translations[0] for translations in found]
     return Output(

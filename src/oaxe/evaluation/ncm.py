@@ -15,5 +15,5 @@ def ncm(translations: Sequence[Translation]) -> float:
     Args:
         translations: the best of each sentence.
     """
-    log_probability: float = sum(t.log_probability for t in translations)
+    log_probability = sum(t.log_probability for t in translations)
     return -log_probability / max(sum(t.length for t in translations), 1)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from oaxe.pipeline.plan import Plan
 from oaxe.pipeline.report import ONE_PASS, Scores, table
+from oaxe.support import strict_json
 from oaxe.support.files import write_whole
 from oaxe.support.tables import markdown
 from oaxe.text.languages import language_name
@@ -13,7 +14,7 @@ from oaxe.text.manifest import read_manifest
 
 def write_card(out: Path, model: Path, plan: Plan, *, tuned: bool) -> None:
     """Write README.md of the model from the report and the manifest; tuned: for bigrams as well."""
-    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    report = strict_json.read(out / "report.json")
     scores = {name: Scores(**found) for name, found in report["models"].items()}
     asked, own = plan.asked, scores[ONE_PASS]
     languages = [language_name(code) for code in (asked.source_language, asked.target_language)]
@@ -63,4 +64,4 @@ oaxe build {out} {asked.command}
 
 def _updates(run: Path) -> int:
     """How many there were: a training may have been stopped before all that were planned."""
-    return int(json.loads((run / "result.json").read_text(encoding="utf-8"))["step"])
+    return int(strict_json.read(run / "result.json")["step"])

@@ -32,7 +32,7 @@ SHARES = {"teacher": 0.27, "one_pass": 0.48, "bigrams": 0.06}
 SHARES_DISTILLED = {"teacher": 0.22, "distil": 0.2, "one_pass": 0.35, "bigrams": 0.05}
 LEAST_UPDATES = 50  # with fewer, a model has learned nothing
 LEAST_BIGRAMS = 30
-FEW_UPDATES = 1_000  # on a CPU, with fewer, there are more and smaller ones
+FEW_UPDATES = 1_000  # on a CPU, with fewer, there are more and smaller ones; see doubts, too
 LEAST_TOKENS = 1_024  # of an update
 SHARE_OF_BIGRAMS = 0.1  # of the updates before
 MOST_EPOCHS = {"teacher": 70, "one_pass": 180}  # more have not helped
@@ -276,6 +276,20 @@ def check_updates(name: str, training: Training, asked: Asked) -> None:
             f"{training.seconds:.2g} s each, and it needs {LEAST_UPDATES} at the very least: give "
             f"--minutes {math.ceil(needed)} or more, a smaller --size, or more text"
         )
+
+
+def doubts(plan: Plan) -> str:
+    """What so few updates of the teacher let expect, or nothing."""
+    updates, minutes = plan.teacher.updates, plan.asked.minutes
+    if updates >= FEW_UPDATES:
+        return ""
+    share = (SHARES_DISTILLED if plan.asked.distil else SHARES)["teacher"]
+    enough = math.ceil(FEW_UPDATES * plan.teacher.seconds / 60 / share)
+    more = f"--minutes {enough}" if enough > minutes else "more text"
+    return (
+        f"expect little: the teacher has {updates:,} updates, and with fewer than {FEW_UPDATES:,} "
+        f"BLEU often stays near 0; give {more}"
+    )
 
 
 def plan_table(plan: Plan) -> TextTable:

@@ -31,7 +31,7 @@ def seconds_an_update(
     ranks = Ranks(0, 1, torch.device(device))
     corpus = random_corpus(lengths, vocab_size, settings.model.max_length)
     system = new_system(settings, vocab_size).to(ranks.device)
-    validation = Validation(corpus, settings, ranks, lambda _: 0.0, "bleu")
+    validation = Validation(corpus, settings, ranks)
     trainer = Trainer(settings, system, corpus, validation, ranks, Console(quiet=True))
     warm_up, measured = UPDATES[ranks.device.type]
     loader, begin, found = trainer.loader(), time.monotonic(), list[float]()

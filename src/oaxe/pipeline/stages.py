@@ -9,13 +9,13 @@ OUT/distilled/      with --distil: `oaxe distill`, and what is prepared of it: O
 OUT/one-pass/       run of the one-pass model, which starts from the teacher
 OUT/bigrams/        the same, fine-tuned
 OUT/ngrams/         `oaxe ngrams`, for beam search
-OUT/cpu/            the one-pass translator for a CPU, in 8 bits, where oaxe[cpu] is installed
+OUT/cpu/            the one-pass translator for a CPU, in 8 bits, where oaxe[cpu] is installed; CTC
+                    with the n-grams
 OUT/teacher-cpu/    the autoregressive one for CTranslate2, in 8 bits, where that is installed
 OUT/report.json     scores and speed of all models on this machine; OUT/report.md in words
 OUT/model/          the one-pass translator for torch, with a card: README.md
 """
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,9 +32,20 @@ from oaxe.distillation.distill import distill
 from oaxe.distillation.folder import file_names
 from oaxe.pipeline import recipes
 from oaxe.pipeline.card import write_card
-from oaxe.pipeline.plan import Asked, Plan, Training, find_plan, make_plan, plan_table, save_plan
-from oaxe.pipeline.report import TEACHER_FOR_CPU, write_report
+from oaxe.pipeline.plan import (
+    Asked,
+    Plan,
+    Training,
+    doubts,
+    find_plan,
+    make_plan,
+    plan_table,
+    save_plan,
+)
+from oaxe.pipeline.report import TEACHER_FOR_CPU, best_beam, write_report
 from oaxe.pipeline.survey import hold_out
+from oaxe.search.options import CTCDecoding
+from oaxe.support import strict_json
 from oaxe.support.config import read
 from oaxe.support.errors import UserError
 from oaxe.support.extras import EXTRAS
@@ -169,7 +180,7 @@ class Build:
         path = self.out / "teacher" / "result.json"
         if not path.exists():  # the stages are only listed
             return training
-        done = json.loads(path.read_text("utf-8"))
+        done = strict_json.read(path)
         pace = done["seconds"] / max(done["step"], 1) / self.plan.teacher.seconds
         if pace < SLOWER:
             return training
@@ -199,7 +210,7 @@ class Build:
     def finished(self) -> Path:
         """The run of the one-pass model that is better on validation text."""
         runs = [self.out / "one-pass", self.out / "bigrams"][: 1 + bool(self.plan.bigrams.updates)]
-        bleu = {run: json.loads((run / "result.json").read_text("utf-8"))["bleu"] for run in runs}
+        bleu = {run: strict_json.read(run / "result.json")["bleu"] for run in runs}
         return max(runs, key=lambda run: bleu[run])
 
     def report(self) -> None:
@@ -223,6 +234,8 @@ class Build:
             export(teacher, self.out / TEACHER_FOR_CPU, int8=True, format="ctranslate2")
         try:
             translator = load_translator(str(self.finished), "cpu")
+            if isinstance(translator.decoding_with(), CTCDecoding):
+                translator.change_decoding(**best_beam(translator, self.finished, self.out))
             export(translator, self.out / "cpu", int8=True)
         except UserError as error:
             self.console.print(f"no model for a CPU: {error}", highlight=False)
@@ -241,6 +254,8 @@ def build(out: Path, asked: Asked, console: Console, *, dry_run: bool = False) -
         console.print("measuring how long an update takes", highlight=False)
         plan, is_new = make_plan(asked), True
     show(plan_table(plan), console)
+    if doubt := doubts(plan):
+        console.print(doubt, highlight=False, soft_wrap=True)
     if dry_run:
         return True
     with locked(out, "building"):

@@ -38,6 +38,8 @@ def survey(pair: Pair) -> Survey:
                 for line in (source, target):
                     characters.update(line)
                     words.update(line.split())
+    if not words:
+        raise UserError(f"{pair[0]} and {pair[1]} have no words: every line is blank; check them")
     # Of each word of letters, the last merge of BPE makes a piece of its own.
     plain = {unicodedata.normalize("NFKC", word) for word in words if word.isalpha()}
     return Survey(pairs, lengths, len(SYMBOLS) + len(characters) + len(plain))

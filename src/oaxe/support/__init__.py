@@ -1,1 +1,1 @@
-"""What every room uses: configuration, errors, files, pages, jobs."""
+"""What every room uses: configuration, errors, files, pages."""

@@ -92,7 +92,7 @@ def read(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         content = {}
     if not isinstance(content, dict):
         raise UserError(
-            f"{path} must hold sections of `key: value`, not a {type(content).__name__}; "
+            f"{path} must hold sections of `key: value`, got {_short(content)}; "
             "`oaxe config show` prints them all"
         )
     for change in overrides:
@@ -107,19 +107,7 @@ def build(kind: type[T], content: Mapping[str, Any], where: str = "configuration
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise UserError(f"{where}: {count}\n" + "\n".join(f"  {problem}" for problem in problems))
-    return value  # type: ignore[no-any-return]
-
-
-def build_sections(
-    sections: Mapping[str, Any], content: Mapping[str, Any], where: str = "configuration"
-) -> dict[str, Any]:
-    """Like :func:`build`, for top-level names that are only known at run time.
-
-    ``sections`` maps each name to a settings class, or to a type and its field:
-    ``{"data": DataSettings, "run": (str, required("folder for the results"))}``.
-    """
-    built = build(_settings_class(sections), content, where)
-    return {name: getattr(built, name) for name in sections}
+    return value
 
 
 def to_mapping(value: Any) -> Any:
@@ -179,11 +167,6 @@ def documented(kind: type[Any], indent: str = "") -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def documented_sections(sections: Mapping[str, Any]) -> str:
-    """Like :func:`documented`, for the sections that :func:`build_sections` takes."""
-    return documented(_settings_class(sections))
-
-
 def _documented_choice(field: dataclasses.Field[Any], indent: str) -> list[str]:
     """The default with its options; the options of the others as comments."""
     default, alternatives = field.metadata["default"], field.metadata["alternatives"]
@@ -201,7 +184,12 @@ def _line(start: str, type_name: str, help: str) -> str:
     return f"{start:<36}  # {type_name}: {help}"
 
 
-def _settings_class(sections: Mapping[str, Any]) -> type[Any]:
+def class_of(sections: Mapping[str, Any]) -> type[Any]:
+    """A settings class whose top-level names are only known at run time.
+
+    ``sections`` maps each name to a settings class, or to a type and its field:
+    ``{"data": DataSettings, "run": (str, required("folder for the results"))}``.
+    """
     fields = [
         (name, *kind) if isinstance(kind, tuple) else (name, kind, required("has no default"))
         for name, kind in sections.items()

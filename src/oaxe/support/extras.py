@@ -22,8 +22,9 @@ EXTRAS = {
     "plot": ("matplotlib",),
     "cpu": ("onnx", "onnxruntime"),
     "ctranslate2": ("ctranslate2",),
-    "serve": ("prometheus_client", "python_multipart", "starlette", "uvicorn"),
+    "serve": ("httptools", "prometheus_client", "python_multipart", "starlette", "uvicorn"),
 }
+DISPENSABLE = {"httptools"}  # there is something else instead, which takes longer
 
 
 def missing_extra(error: ModuleNotFoundError) -> str | None:
@@ -42,5 +43,6 @@ def missing_extra(error: ModuleNotFoundError) -> str | None:
 
 def require_extra(extra: str, feature: str, *modules: str) -> None:
     """Stop at once, and not after an hour of work, if an extra, or some of it, is not installed."""
-    if any(find_spec(module) is None for module in modules or EXTRAS[extra]):
+    needed = set(modules or EXTRAS[extra]) - DISPENSABLE
+    if any(find_spec(module) is None for module in needed):
         raise UserError(f'{feature} needs: pip install "oaxe[{extra}]"')

@@ -58,11 +58,11 @@ def scroll(caption: str, inside: str) -> str:
     return render("scroll.html", caption=caption, inside=Markup(inside))
 
 
-def picture(width: float = 4.8, height: float = 3.2) -> "tuple[Figure, Axes]":
+def picture(height: float = 3.2) -> "tuple[Figure, Axes]":
     """A figure for :func:`svg`, with letters that can be read on a phone."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height))
+    figure = Figure(figsize=(4.8, height))
     axes = figure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=11)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 from oaxe.support.errors import UserError
@@ -56,6 +57,20 @@ def in_order(
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def handled(handler: Callable[[int, FrameType | None], object], *signals: int) -> Iterator[None]:
+    """Within, these signals go to this handler; Python lets only the main thread handle any."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in signals}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def begin_worker() -> None:

@@ -120,12 +120,6 @@ class Corpus:
     def target_lengths(self) -> NDArray[np.int32]:
         return self.targets.lengths
 
-    def source(self, i: int) -> NDArray[Any]:
-        return self.sources[i]
-
-    def target(self, i: int) -> NDArray[Any]:
-        return self.targets[i]
-
     @cached_property
     def sources_text(self) -> list[str]:
         """The lines as they were given; valid and test have them."""
@@ -145,8 +139,7 @@ class Corpus:
 
 def load(path: Path) -> NDArray[Any]:
     # A plain view: indexing a np.memmap makes an object of its class each time, and is slower.
-    array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
-    return array
+    return np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
 
 
 def load_subwords(folder: Path) -> Subwords:

@@ -1,12 +1,13 @@
 """Pairs of lines go in, a mask of the repeated ones comes out; memory does not grow with them."""
 
 import unicodedata
-from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from oaxe.text.lines import Chunk
 
 BUCKETS = 128
 HASH_BYTES = 16
@@ -49,11 +50,11 @@ class Duplicates:
         return mask
 
 
-def hashes_of(sources: Sequence[str], targets: Sequence[str]) -> bytes:
+def hashes_of(chunk: Chunk) -> bytes:
     """One after the other; equal pairs, up to NFKC and spaces, have equal ones."""
     return b"".join(
         blake2b(f"{plain(s)}\n{plain(t)}".encode(), digest_size=HASH_BYTES).digest()
-        for s, t in zip(sources, targets, strict=True)
+        for s, t in zip(chunk.sources, chunk.targets, strict=True)
     )
 
 

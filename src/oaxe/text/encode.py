@@ -67,7 +67,10 @@ def encode_split(
         side.close()
     pairs = sides[0].offsets.size - 1
     if pairs == 0:
-        raise UserError(f"no pair of {pair[0]} and {pair[1]} is left: {describe(dropped)}")
+        raise UserError(
+            f"no pair of {pair[0]} and {pair[1]} is left: {describe(dropped)}; "
+            "give other text, or keep more of it with --max-length and --max-ratio"
+        )
     return Split(
         files=[str(path) for path in pair],
         pairs=pairs,
@@ -113,7 +116,7 @@ class Encoder:
 
     def __call__(self, part: tuple[Chunk, NDArray[np.bool_] | None]) -> Encoded:
         chunk, repeats = part
-        sides = (chunk.sources, chunk.targets)
+        sides, dtype = (chunk.sources, chunk.targets), dtype_of(self.subwords.vocab_size)
         ids = [self.subwords.encode(lines, self.threads) for lines in sides]
         lengths = np.array([[*map(len, side)] for side in ids])  # (2, pairs)
         blank = np.array([[not line.strip() for line in side] for side in sides])
@@ -133,7 +136,7 @@ class Encoder:
                 dropped[reason] = hits + chunk.first_line
         kept = [
             Kept(
-                np.fromiter(chain.from_iterable(compress(side, keep)), self.dtype),
+                np.fromiter(chain.from_iterable(compress(side, keep)), dtype),
                 counts[keep],
                 "".join(f"{line}\n" for line in compress(lines, keep)).encode()
                 if self.keep_text
@@ -142,10 +145,6 @@ class Encoder:
             for side, counts, lines in zip(ids, lengths, sides, strict=True)
         ]
         return Encoded(kept, dropped, chunk.position)
-
-    @property
-    def dtype(self) -> DTypeLike:
-        return dtype_of(self.subwords.vocab_size)
 
 
 def dtype_of(vocab_size: int) -> DTypeLike:

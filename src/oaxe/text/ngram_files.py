@@ -1,16 +1,18 @@
 """Files of n-gram models: a folder of our own, and ARPA, which KenLM and SRILM read and write.
 
-ngrams.safetensors   keys, log-probabilities and back-off weights of each order
-config.json          format, order, vocabulary, checksums of that file and of the subwords
+ngrams.safetensors   of each order: words, how many of them each context has, log-probabilities and
+                     back-off weights
+config.json          format, order, vocabulary, precision, checksums of that file and the subwords
 
 ``config.json`` is written last: a folder that has it is whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -23,30 +25,44 @@ from oaxe.text.ngrams import NEVER, NGrams, Order
 from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import BOS, EOS, SYMBOLS, UNK
 
-FORMAT = 1
-ARRAYS, CONFIG = "ngrams.safetensors", "config.json"
+FORMAT = 2
+ARRAYS, CONFIG = FILES = ("ngrams.safetensors", "config.json")
+NGRAMS = "ngrams"  # the folder of a model that has some, and what stands for it in decoding.lm
+STEP = 1 / 16  # of logarithms in 8 bits, from 0 down to -255 steps
 LOG_10 = float(np.log(10))
 NAMES = {BOS: "<s>", EOS: "</s>", UNK: "<unk>"}  # the symbols that ARPA files have
 
 
-def save_ngrams(folder: Path, ngrams: NGrams, subwords: Subwords) -> None:
-    """Write a folder that :func:`load_ngrams` reads."""
-    arrays = {
-        f"{n}.{name}": np.ascontiguousarray(array)
-        for n, order in enumerate(ngrams.orders, 1)
-        for name, array in vars(order).items()
-    }
+def save_ngrams(
+    folder: Path, ngrams: NGrams, subwords: Subwords, *, eight_bits: bool = False
+) -> None:
+    """Write a folder that :func:`load_ngrams` reads; with ``eight_bits`` logarithms are rounded."""
+    arrays, n_contexts = dict[str, NDArray[Any]](), 1
+    for n, order in enumerate(ngrams.orders, 1):
+        context, words = np.divmod(order.keys, ngrams.vocab_size)
+        counts = np.bincount(context, minlength=n_contexts)
+        arrays |= {f"{n}.words": _small(words), f"{n}.counts": _small(counts)}
+        logs = {f"{n}.log_probs": order.log_probs}
+        if n < len(ngrams.orders):
+            logs |= {f"{n}.backoffs": order.backoffs}
+        arrays |= {name: _rounded(log) if eight_bits else log for name, log in logs.items()}
+        n_contexts = len(words)
     data = save(arrays)
     config = {
         "format": FORMAT,
         "order": len(ngrams.orders),
         "vocab_size": ngrams.vocab_size,
         "ngrams": [len(order.keys) for order in ngrams.orders],
+        "precision": "int8" if eight_bits else "float32",
         "subwords": checksum_of([subwords.model]).crc32,
         "file": vars(checksum_of([data])),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        names = {path.name.removesuffix(".part") for path in folder.iterdir()}
+        others = sorted(names - set(FILES))
+        if others:
+            raise UserError(f"{folder} holds other things, such as {others[0]}; give a new folder")
         (folder / CONFIG).unlink(missing_ok=True)
         with appears_whole(folder / ARRAYS) as file:
             file.write(data)
@@ -82,6 +98,15 @@ def check_subwords(folder: Path, subwords: Subwords) -> None:
         )
 
 
+def check_vocabulary(folder: Path, found: int, vocab_size: int) -> None:
+    """Raises UserError if the n-grams of a folder are of another number of subwords."""
+    if found != vocab_size:
+        raise UserError(
+            f"the n-grams in {folder} are of {found} subwords, the model has {vocab_size}; make "
+            "them with 'oaxe ngrams' from the data that it was trained on"
+        )
+
+
 def load_ngrams(folder: Path) -> NGrams:
     """What :func:`save_ngrams` wrote; raises UserError if it is missing or damaged."""
     config = read_config(folder)
@@ -90,13 +115,45 @@ def load_ngrams(folder: Path) -> NGrams:
         if wrong := problem(path, Checksum(**config["file"])):
             raise UserError(f"{wrong}; copy it again, or make it with 'oaxe ngrams'")
         arrays = load(path.read_bytes())
-        orders = tuple(
-            Order(*(arrays[f"{n}.{name}"] for name in ("keys", "log_probs", "backoffs")))
-            for n in range(1, config["order"] + 1)
-        )
-        return NGrams(int(config["vocab_size"]), orders)
-    except (KeyError, TypeError, SafetensorError) as error:
+        vocab, orders, n_contexts = int(config["vocab_size"]), list[Order](), 1
+        for n in range(1, config["order"] + 1):
+            words, counts = arrays[f"{n}.words"], arrays[f"{n}.counts"]
+            if len(counts) != n_contexts:
+                raise ValueError(f"order {n} is of {len(counts)} contexts, not {n_contexts}")
+            keys = np.repeat(np.arange(n_contexts), counts) * vocab + words
+            log_probs = _logarithms(arrays[f"{n}.log_probs"])
+            backoffs = _logarithms(arrays.get(f"{n}.backoffs", np.zeros(len(keys), np.float32)))
+            orders.append(Order(keys, log_probs, backoffs))
+            n_contexts = len(keys)
+        return NGrams(vocab, tuple(orders))
+    except (KeyError, TypeError, ValueError, SafetensorError) as error:
         raise UserError(f"{folder} is damaged: {error}; make it again with 'oaxe ngrams'") from None
+
+
+def _small(numbers: NDArray[np.int64]) -> NDArray[Any]:
+    """The same in as few bytes as the largest needs."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+
+
+def _rounded(logs: NDArray[np.float32]) -> NDArray[np.uint8]:
+    return np.rint(-logs / STEP).clip(0, 255).astype(np.uint8)
+
+
+def _logarithms(found: NDArray[Any]) -> NDArray[np.float32]:
+    """Of 8 bits, or as they are."""
+    logs = -STEP * found.astype(np.float32) if found.dtype == np.uint8 else found
+    return logs.astype(np.float32)
+
+
+def with_ngrams(
+    folder: Path, decoding: Mapping[str, Any], subwords: Subwords, *, eight_bits: bool = False
+) -> dict[str, Any]:
+    """Options of decoding whose n-grams, if they ask for some, are in the folder of the model."""
+    if not decoding.get("lm"):
+        return dict(decoding)
+    ngrams = load_ngrams(Path(decoding["lm"]))
+    save_ngrams(folder / NGRAMS, ngrams, subwords, eight_bits=eight_bits)
+    return {**decoding, "lm": NGRAMS}
 
 
 def write_arpa(path: Path, ngrams: NGrams, subwords: Subwords) -> None:
@@ -140,7 +197,11 @@ def read_arpa(path: Path, subwords: Subwords) -> NGrams:
                 if all(word in ids for word in words):
                     table[tuple(ids[word] for word in words)] = log_prob, backoff
             if n == 1:
-                _check_words(path, len(table), n_lines)
+                if 2 * len(table) < n_lines:
+                    raise UserError(
+                        f"{n_lines - len(table):,} of the {n_lines:,} words of {path} are no "
+                        "subwords of this data; estimate it on text that is split into them"
+                    )
                 unknown = table.get((UNK,), (NEVER, 0.0))[0]
                 for word in range(vocab):
                     table.setdefault((word,), (unknown if word >= len(SYMBOLS) else NEVER, 0.0))
@@ -185,14 +246,6 @@ def _sections(lines: Iterator[str]) -> Iterator[tuple[int, Iterator[Entry]]]:
         if line.strip().endswith("-grams:"):
             n = int(line.strip()[1:].split("-")[0])
             yield n, entries(n)
-
-
-def _check_words(path: Path, known: int, lines: int) -> None:
-    if 2 * known < lines:
-        raise UserError(
-            f"{lines - known:,} of the {lines:,} words of {path} are no subwords of this data; "
-            "estimate it on text that is split into them"
-        )
 
 
 def _names(subwords: Subwords) -> dict[int, str]:

@@ -90,6 +90,10 @@ def check_order(order: int, prune: Sequence[int] = ()) -> None:
             f"limits of pruning must not fall from one order to the next, got {list(prune)}; "
             "for example 0,0,1: what occurs once is left out from order 3 on"
         )
+    if len(prune) > order:
+        raise UserError(
+            f"there are {len(prune)} limits of pruning for {order} orders; leave some out"
+        )
 
 
 def _count(sentences: Sentences, vocab_size: int, order: int) -> list[Counts]:
@@ -156,8 +160,7 @@ def _uniform(vocab_size: int) -> Array:
     """Over words, UNK and EOS."""
     predicted = np.arange(vocab_size) >= len(SYMBOLS)
     predicted[[UNK, EOS]] = True
-    found: Array = predicted / predicted.sum()
-    return found
+    return predicted / predicted.sum()
 
 
 def _discounts(count: Array) -> Array:

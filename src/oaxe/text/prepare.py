@@ -290,12 +290,6 @@ def refuse_foreign(out: Path) -> None:
         )
 
 
-def remove_outputs(out: Path) -> None:
-    """Remove the files of a run, the manifest first."""
-    for name in OUTPUTS:
-        (out / name).unlink(missing_ok=True)
-
-
 def move_in(out: Path) -> None:
     """Put a whole new folder into the place of the old one.
 
@@ -319,7 +313,8 @@ def unfinished(out: Path) -> Iterator[Path]:
     """A folder in ``out`` for the work, which marks ``out`` as ours; an error removes it."""
     is_new, scratch = not out.exists(), out / SCRATCH
     if not (out / MANIFEST).exists():
-        remove_outputs(out)  # a run was killed as it moved them there
+        for name in OUTPUTS:  # a run was killed as it moved them there
+            (out / name).unlink(missing_ok=True)
     shutil.rmtree(scratch, ignore_errors=True)
     make_folder(out)
     scratch.mkdir()
@@ -368,14 +363,10 @@ def scan(
     if duplicates is None:
         deque(read(), maxlen=0)  # just reads
         return sample
-    with closing(in_order(hashes_of_chunk, read(), workers)) as results:
+    with closing(in_order(hashes_of, read(), workers)) as results:
         for hashes in results:
             duplicates.add(hashes)
     return sample
-
-
-def hashes_of_chunk(chunk: Chunk) -> bytes:
-    return hashes_of(chunk.sources, chunk.targets)
 
 
 def summarise(manifest: Manifest, console: Console) -> None:

@@ -10,6 +10,8 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from oaxe.support.errors import UserError
 from oaxe.text.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 
+FEW = 64  # sentences: threads take longer to start than these to encode
+
 
 class Subwords:
     """Text to token ids and back.
@@ -40,7 +42,10 @@ class Subwords:
             subwords = cls(model)
             names = tuple(subwords.piece(i) for i in range(len(SYMBOLS)))
         except (RuntimeError, IndexError) as error:
-            raise UserError(f"{path} is not a SentencePiece model, or damaged: {error}") from error
+            raise UserError(
+                f"{path} is not a SentencePiece model, or damaged: {error}; give the "
+                "subwords.model of a folder made by 'oaxe prepare', or leave it out"
+            ) from error
         if names != SYMBOLS:
             raise UserError(
                 f"{path} is not a subword model of this package: its first pieces are "
@@ -50,22 +55,21 @@ class Subwords:
 
     def encode(self, sentences: Sequence[str], threads: int = -1) -> list[list[int]]:
         """Token ids of each sentence, without BOS and EOS; -1: a thread for each core."""
-        if len(sentences) == 1:  # a list starts threads, which takes longer
+        if len(sentences) == 1:  # a list takes longer
             return [self._processor.encode(sentences[0])]
-        ids: list[list[int]] = self._processor.encode(list(sentences), num_threads=threads)
-        return ids
+        threads = 1 if len(sentences) < FEW else threads
+        return self._processor.encode(list(sentences), num_threads=threads)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each list of ids; special symbols, UNK among them, leave no trace."""
-        words = [[int(i) for i in row if i >= len(SYMBOLS)] for row in ids]
-        if len(words) < 2:  # as above
+        first = len(SYMBOLS)
+        words = [[int(i) for i in row if i >= first] for row in ids]
+        if len(words) < 2:  # a list takes longer
             return [self._processor.decode_ids(row) for row in words]
-        texts: list[str] = self._processor.decode(words)
-        return texts
+        return self._processor.decode(words, num_threads=1)  # more take longer
 
     def piece(self, token: int) -> str:
-        name: str = self._processor.id_to_piece(token)
-        return name
+        return self._processor.id_to_piece(token)
 
 
 def train_subwords(
@@ -117,7 +121,11 @@ def train_subwords(
 
 def explain(message: str, vocab_size: int) -> str:
     """SentencePiece's message in words that say what to do."""
-    if most := re.search(r"too high .*<= (\d+)", message):
+    most = re.search(r"too high .*<= (\d+)", message)
+    # Of spaces alone, one piece is learned.
+    if "sentences_.empty()" in message or (most and int(most[1]) <= len(SYMBOLS) + 1):
+        return "there is no text to learn subwords from: every line is blank; give text"
+    if most:
         return (
             f"the text is too small for a vocabulary of {vocab_size:,} subwords: "
             f"set the vocabulary size to {most[1]} or less"
@@ -127,6 +135,4 @@ def explain(message: str, vocab_size: int) -> str:
             f"a vocabulary of {vocab_size:,} subwords is too small for the characters of the text: "
             f"set the vocabulary size to {least[1]} or more, or the character coverage below 1"
         )
-    if "sentences_.empty()" in message:
-        return "there is no text to learn subwords from: every line is blank"
     return f"SentencePiece could not learn a vocabulary of {vocab_size:,} subwords: {message}"
