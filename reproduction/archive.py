@@ -73,4 +73,8 @@ def unpack(out: Path, dataset: str, preset: str, console: Console) -> None:
         for part in sorted((Path(folder) / dataset).iterdir()):
             if not (out / dataset / part.name).exists():
                 part.rename(out / dataset / part.name)
-    console.print(f"published results of {dataset} unpacked into {out}", highlight=False)
+    if (out / dataset / preset).exists():
+        found = f"published results of {dataset} unpacked into {out}"
+    else:
+        found = f"no published results of {dataset} have the preset {preset}"
+    console.print(found, highlight=False)

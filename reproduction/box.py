@@ -4,19 +4,19 @@ The sentences are the first five of at least ten words of the Tatoeba test set (
 2.0 FR). Beside them is what a CMLM trained with XE made of them: docs/results/translation.md.
 """
 
-import json
 import shutil
 import statistics
 import tarfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
 from oaxe.decoding.box import BOX
 from oaxe.decoding.translator import Translator
+from oaxe.support import strict_json
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_json, write_whole
 from reproduction.archive import archive_path
@@ -31,6 +31,7 @@ SENTENCES = {  # by their lines in the test set, counted from 1
 DATASET, RECORDED = "tatoeba-en-de", "small/results/cmlm-seed-1/test.hyp.txt"
 TIMES = 5  # that a sentence is translated, for the median
 LARGEST = 10_000_000  # bytes of the folder
+ORDER, PRUNED = 3, (0, 2, 2)  # n-grams that fit into that
 
 CARD = """---
 language: [en, de]
@@ -122,21 +123,31 @@ def recorded_outputs() -> list[str]:
 
 
 def make(
-    run: Path, data: Path, others: Mapping[str, Path], *, distilled: bool, folder: Path = BOX
+    run: Path,
+    data: Path,
+    others: Mapping[str, Path],
+    *,
+    distilled: bool,
+    console: Console,
+    folder: Path = BOX,
 ) -> None:
     """Export a run into the package, score it on the test set, and write its card.
 
     Args:
         run: of a one-pass model.
-        data: prepared, with a test set.
+        data: prepared, with a test set; the n-grams are those of its training text.
         others: by name: runs to score beside it, decoded as they were saved.
         distilled: what text it was trained on, for the card.
+        console: where to say how it is decoded.
         folder: to write; replaced.
     """
     from oaxe.decoding.exported import export
     from oaxe.text.bleu import corpus_bleu
     from oaxe.text.corpus import Corpus
     from oaxe.text.manifest import read_manifest
+    from oaxe.text.ngram_files import NGRAMS, save_ngrams
+    from oaxe.text.ngrams import estimate
+    from oaxe.training.exporting import choose_cpu_decoding
     from oaxe.training.run import load_translator
     from oaxe.training.settings import load_settings
 
@@ -144,8 +155,14 @@ def make(
     translators = {name: load_translator(str(path), "cpu") for name, path in others.items()}
     own = translators["the same in torch"] = load_translator(str(run), "cpu")
     shutil.rmtree(folder, ignore_errors=True)
-    export(own, folder, int8=True)
-    size = sum(path.stat().st_size for path in folder.iterdir())
+    with TemporaryDirectory() as lm:
+        targets = Corpus.open(data, "train").targets
+        counted = estimate(targets, own.subwords.vocab_size, ORDER, PRUNED)
+        save_ngrams(Path(lm), counted, own.subwords)
+        choose_cpu_decoding(own, str(run), console, Path(lm))
+        export(own, folder, int8=True)
+        own.change_decoding(lm=str(folder / NGRAMS))
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if size > LARGEST:
         raise UserError(f"the model has {size:,} bytes, at most {LARGEST:,} may be in the package")
     box = translators["**the model in the box**"] = Translator.from_pretrained(folder)
@@ -159,7 +176,10 @@ def make(
         for name, of in bleu.items()
     ]
     commands = [f"# {name}\n{command_of(path)}" for name, path in others.items()]
-    commands += [f"# this model\n{command_of(run)}", f"oaxe export {run} en-de --int8"]
+    commands += [f"# this model\n{command_of(run)}"]
+    limits = ",".join(map(str, PRUNED))
+    commands += [f"oaxe ngrams {data} -o lm --order {ORDER} --prune {limits}"]
+    commands += [f"oaxe export {run} en-de --int8 --lm lm"]
     card = CARD.format(
         system=own.system.name,
         size=settings.model.size,
@@ -189,7 +209,6 @@ def agreement(texts: Sequence[str], others: Sequence[str]) -> float:
 
 def command_of(run: Path) -> str:
     """The command that made a run, and where; of its first start."""
-    starts: list[dict[str, Any]] = json.loads((run / "environment.json").read_text("utf-8"))
-    first = starts[0]
+    first = strict_json.read(run / "environment.json")[0]
     where = f"oaxe {first['oaxe']} ({first['commit']}), torch {first['torch']}, {first['device']}"
     return f"{' '.join(first['command'])}  # {where}"

@@ -40,7 +40,7 @@ def add_commands(app: typer.Typer) -> None:
         about = f"{table.paper}: {table.about}"
         default = f"Without --data: {table.dataset}."
         app.command(name, help=f"{about}\n\n{default} {RESUMES}")(table_command(name))
-    about = "All tables but latency, those on equal terms, their trials and the best OaXE."
+    about = "All tables but latency, those on equal terms, their trials, levers and the best OaXE."
     app.command("all", help=f"{about}\n\n{RESUMES}")(
         table_command(*(name for name in TABLES if name not in NOT_IN_ALL))
     )
@@ -54,8 +54,10 @@ def table_command(*names: str) -> Callable[..., None]:
         folder: Sets = Path("data/sets"),
         out: Out = Path("runs/reproduce"),
         preset: Annotated[
-            Literal["tiny", "small", "paper"],
-            typer.Option(help="tiny: minutes on a CPU; small: a GPU; paper: its settings."),
+            Literal["tiny", "laptop", "small", "paper"],
+            typer.Option(
+                help="tiny: minutes on a CPU; laptop: hours on one; small: a GPU; paper: its own."
+            ),
         ] = "tiny",
         seeds: Seeds = 1,
         jobs: Jobs = 1,
@@ -170,7 +172,8 @@ def box(
 ) -> None:
     """Put a model into the package: export it in 8 bits, score it, write its card."""
     from oaxe.evaluation.outputs import names_and_paths
+    from oaxe.support.console import new_console
     from reproduction.box import make
 
     others = {name: Path(path) for name, path in names_and_paths(beside or ()).items()}
-    make(run, data, others, distilled=distilled)
+    make(run, data, others, distilled=distilled, console=new_console())

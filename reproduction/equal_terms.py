@@ -95,23 +95,17 @@ SYSTEMS = {
 }
 
 
-# Trials that are trained already: `lattice` has these with the same budget.
-KNOWN = {"equal-ctc-glat-upsample-2": "ctc-glat", "equal-dag-vertices-4": "dag"}
-
-
 def trials(name: str, raw: bool = False) -> tuple[str, ...]:
     """The experiments of a system, of which validation chooses one."""
-    names = [f"equal-{name}-{trial}" for trial in SYSTEMS[name].trials]
-    return tuple(KNOWN.get(trial, trial) + (RAW if raw else "") for trial in names)
+    return tuple(f"equal-{name}-{trial}{RAW if raw else ''}" for trial in SYSTEMS[name].trials)
 
 
 DISTILLED = {
-    full: replace(
+    f"equal-{name}-{trial}": replace(
         one, label=f"{one.label}, {trial.replace('-', ' ')}", options={**one.options, **changed}
     )
     for name, (one, of_system, _) in SYSTEMS.items()
     for trial, changed in of_system.items()
-    if (full := f"equal-{name}-{trial}") not in KNOWN
 }
 NO_RAW = {trial for name, system in SYSTEMS.items() if not system.has_raw for trial in trials(name)}
 DISTILLED[FIRST] = Experiment("CMLM", "equal", start="student", share=1 - LAST)

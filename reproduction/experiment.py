@@ -13,6 +13,7 @@ Stage = Literal[
 ]  # fmt: skip
 
 RAW = "-raw"  # ends the names of experiments on raw data
+AGAIN = "-again"  # ends the name of a result whose run was gone, and needed to start from
 MARGIN = 0.15  # the paper's truncation
 CHOSEN = {"validation": {"choose_decoding": True}}  # such as the length penalty
 TEACHERS = ("teacher", "student")  # whose seed 1 serves all seeds and both kinds of data

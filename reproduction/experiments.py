@@ -19,6 +19,7 @@ from reproduction.experiment import (
     oaxe,
     on_raw,
 )
+from reproduction.levers import LEVERS
 
 MARGINS = (0.0, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 SHARES = {"3": 1 / 30, "10": 1 / 10, "33": 1 / 3, "67": 2 / 3}  # of the updates of XE, by percent
@@ -176,6 +177,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     },
     **EQUAL,
     **BEST,
+    **LEVERS,
 }  # fmt: skip
 
 

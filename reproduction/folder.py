@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oaxe.support.config import flatten
+from oaxe.support.config import changed, flatten
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
 from oaxe.text.manifest import MANIFEST
 from oaxe.training.settings import Settings, build_settings, load_settings, settings_mapping
+from reproduction.experiment import AGAIN
 from reproduction.former_settings import under_present_names
 
 RESULT = "result.json"
@@ -73,6 +74,11 @@ class Folder:
     def result(self, name: str, seed: int) -> Path:
         return self.results / f"{name}-seed-{seed}" / RESULT
 
+    def result_of_run(self, name: str, seed: int) -> Path:
+        """Of the run that is there, which may have been trained again."""
+        again = self.result(name + AGAIN, seed)
+        return again if again.exists() else self.result(name, seed)
+
     def output(self, name: str, seed: int, test: str) -> Path:
         """Translations of a test set, as they were scored."""
         return self.result(name, seed).with_name(f"{test}.hyp.txt")
@@ -88,9 +94,6 @@ class Folder:
     def is_prepared(self, kind: str) -> bool:
         gold = kind != "raw" or (self.gold / "test.jsonl").exists()
         return gold and (self.data(kind) / MANIFEST).exists()
-
-    def has_text(self, kind: str) -> bool:
-        return (self.text(kind) / MANIFEST).exists()
 
     def has_run(self, name: str, seed: int) -> bool:
         run = self.run(name, seed)
@@ -121,12 +124,11 @@ class Folder:
             known = load_settings(self.run(name, seed) / "config.yaml")
         else:
             return []
-        before, now = comparable(known), comparable(settings())
-        return [
-            f"{key} was {before.get(key)}, is {now.get(key)}"
-            for key in sorted({*before, *now} - {*ignored})
-            if before.get(key) != now.get(key)
-        ]
+        before, now = (
+            {key: value for key, value in comparable(which).items() if key not in ignored}
+            for which in (known, settings())
+        )
+        return changed(before, now)
 
 
 def teacher_of(kind: str) -> tuple[int, str]:

@@ -107,14 +107,15 @@ def measure_latency(study: Study, names: Sequence[str], console: Console) -> Non
     missing = [
         name
         for name in missing_latency(folder, names)
-        if folder.has_run(*study.trained(name, 1)) and folder.result(name, 1).exists()
+        if folder.has_run(*study.trained(name, 1)) and folder.result_of_run(name, 1).exists()
     ]
     if not missing:
         return
     console.print(f"decoding speed of {len(missing)} systems, in turns", highlight=False)
     translators = {}
     for name in missing:
-        options = read_json(folder.result(name, 1))["tests"]["test"]["model"]["decoding"]
+        tests = read_json(folder.result_of_run(name, 1))["tests"]
+        options = tests["test"]["model"]["decoding"]
         if options.get("lm"):
             options["lm"] = str(folder.ngrams)  # where it is now
         model = load_model(str(study.trained_run(name, 1)), None, options)

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
-from oaxe.support.jobs import Job
+from oaxe.text.manifest import MANIFEST
 from reproduction.experiment import DataKind
 from reproduction.experiments import EXPERIMENTS
 from reproduction.folder import teacher_of
+from reproduction.jobs import Job
 from reproduction.steps import (
     JUDGE,
     Study,
@@ -70,7 +71,7 @@ class Plan:
         return self.add("ngrams", partial(count_ngrams, self.study), self.data("raw"))
 
     def text(self, kind: DataKind) -> Needs:
-        if self.folder.has_text(kind):
+        if (self.folder.text(kind) / MANIFEST).exists():
             return NOTHING
         needs = self.run("teacher", teacher_of(kind)[0])
         if kind == "em":

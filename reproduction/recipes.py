@@ -1,6 +1,7 @@
 """How long, how fast and how large: one table to edit, by preset and data set.
 
 tiny    the first 2,000 pairs, a CPU, minutes: whether everything works; its numbers mean nothing
+laptop  two CPU cores, a quarter of an hour a system: two layers of 128 dimensions, Multi30k
 small   one GPU, for the data sets that fit there: Transformer-base; small models for Multi30k
 paper   the paper's own settings (section 4.1), for its own data
 """
@@ -162,6 +163,18 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             ngrams=Stage(20, 5e-4, 5, every=10, ema=0.9),
             update_tokens=1_024, batch_tokens=2_048, size="tiny", teacher="tiny", deep="tiny",
             dropout=0.1, bf16=False, vocab_size=2_000, pairs=2_000, held_out=100,
+        ),
+    },
+    "laptop": {
+        "multi30k-en-de": Recipe(
+            at=Stage(5_000, 1e-3, 400, every=1_000),
+            lm=Stage(4_000, 1e-3, 400, every=500),
+            cmlm=Stage(1_200, 1.5e-3, 150, every=240, decay="linear", clip=1.0),
+            finetune=Stage(240, 3e-4, 40, every=60, decay="linear", clip=1.0),
+            equal=Stage(1_200, 1.5e-3, 150, every=240, decay="linear", clip=1.0, ema=0.99),
+            ngrams=Stage(120, 2e-4, 20, every=40, decay="linear", clip=1.0, ema=0.99),
+            update_tokens=2_048, batch_tokens=4_096, size="tiny", teacher="tiny", deep="tiny",
+            dropout=0.1, vocab_size=4_000, lengths=(8, 12, 16, 20),
         ),
     },
     "small": {

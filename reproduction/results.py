@@ -18,7 +18,7 @@ from oaxe.evaluation.references import References, read_references
 from oaxe.evaluation.significance import paired_test
 from oaxe.support.checksums import checksum
 from oaxe.text.lines import read_lines
-from reproduction.experiment import TEACHERS
+from reproduction.experiment import AGAIN, TEACHERS
 from reproduction.experiments import EXPERIMENTS
 from reproduction.folder import Folder, Result, read_json, write_json
 from reproduction.tables import GOLD, Column, Row, Table
@@ -63,7 +63,7 @@ class Results:
         fluency = read_json(folder.results / "fluency.json").get("systems", {})
         speeds = read_json(folder.results / LATENCIES).get("systems", {})
         self._results: dict[tuple[str, int], Result] = {}
-        for name in EXPERIMENTS:
+        for name in (*EXPERIMENTS, *(name + AGAIN for name in TEACHERS)):
             for seed in self.seeds:
                 if result := read_json(folder.result(name, seed)):
                     result["fluency"] = fluency.get(f"{name}-seed-{seed}", {})
@@ -97,7 +97,7 @@ class Results:
 
         The Transformer that it may start from is not counted.
         """
-        result, one = self._results.get((name, seed)), EXPERIMENTS[name]
+        result, one = self._results.get((name, seed)), EXPERIMENTS[name.removesuffix(AGAIN)]
         if result is None:
             return None
         own = result["training"]["seconds"]
@@ -164,8 +164,7 @@ class Results:
             found = paired_test(self.gold(test), texts, baseline, trials=TRIALS)[name]
             known[key] = {"files": files, **found}
             write_json(path, known)
-        comparison: Result = known[key]
-        return comparison
+        return known[key]
 
     def gold_path(self, test: str) -> Path:
         return self.folder.gold / f"{test}.jsonl"

@@ -8,9 +8,11 @@ from rich.console import Console
 from oaxe.support.devices import usable_device
 from oaxe.support.errors import UserError
 from oaxe.support.files import make_folder
-from oaxe.support.jobs import INTERRUPTED, Job, run_jobs, what_is_missing
 from oaxe.support.tables import markdown
+from reproduction.jobs import INTERRUPTED, Job, run_jobs, what_is_missing
 from reproduction.report import Report, write_report
+
+ON_CPU = {"tiny", "laptop"}  # presets; the others want a GPU
 
 
 def run_all(
@@ -39,7 +41,7 @@ def run_all(
     if jobs:
         logs = " ".join(dict.fromkeys(str(job.log.parent) for job in jobs))
         console.print(f"{len(jobs)} to do; logs in {logs}", highlight=False)
-        if preset != "tiny" and usable_device(None) == "cpu":
+        if preset not in ON_CPU and usable_device(None) == "cpu":
             console.print(f"preset {preset} is made for a GPU: without one it may take days")
     failed = run_jobs(jobs, per_device, console)
     if INTERRUPTED in failed.values():

@@ -19,7 +19,6 @@ from oaxe.evaluation.evaluate import Options, evaluate
 from oaxe.evaluation.references import References, read_references
 from oaxe.support.errors import UserError
 from oaxe.support.files import write_whole
-from oaxe.support.jobs import StoppedError
 from oaxe.systems import find as find_system
 from oaxe.text.corpus import Corpus, load_subwords
 from oaxe.text.datasets.catalogue import find
@@ -34,14 +33,14 @@ from oaxe.training.run import load_translator, train
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED
 from oaxe.training.validation import Validation, choose_decoding, metric_of
-from reproduction.experiment import TEACHERS, DataKind, Experiment
+from reproduction.experiment import AGAIN, TEACHERS, DataKind, Experiment
 from reproduction.experiments import EXPERIMENTS
 from reproduction.folder import RESULT, Folder, metrics, read_json, teacher_of, validations
+from reproduction.jobs import StoppedError
 from reproduction.recipes import Recipe
 
 BEAM = 5
 ORDER = 4  # of n-grams
-AGAIN = "-again"  # ends the name of a result whose run was gone, and needed to start from
 JUDGE, JUDGED = "cmlm", 20  # who chooses, among how many hypotheses
 # Test sets of other domains, and the names of their data sets.
 OTT, NEWS = ("ott2018", "ott2018-en-de"), ("newstest2014", "newstest-en-de")

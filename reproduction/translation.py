@@ -193,7 +193,23 @@ def how_made(name: str, all_results: Sequence[Results]) -> list[str]:
     p *= any(column.kind == "p" for column in table.columns)
     spread = f"; mean ± standard deviation{p}" if several else ""
     tiny = ["The preset tiny shows that everything works; its numbers mean nothing."]
-    return [command, f"Seeds: {found}{spread}.", *(tiny if preset == "tiny" else [])]
+    return [
+        command,
+        f"Seeds: {found}{spread}.",
+        *trials_done(table, all_results),
+        *(tiny if preset == "tiny" else []),
+    ]
+
+
+def trials_done(table: Table, all_results: Sequence[Results]) -> list[str]:
+    """A sentence about the trials among which validation chose, if there are any."""
+    tried = {
+        f"{len(done)} of {len(row.experiments)}"
+        for results in all_results
+        for row in table.rows
+        if row.chooses and (done := [one for one in row.experiments if results.of(one)])
+    }
+    return [f"Trials of a system: {', '.join(sorted(tried))}."] if tried else []
 
 
 def n_seeds_of(table: Table, results: Results, name: str) -> int:

@@ -14,11 +14,11 @@ from rich.console import Console
 from oaxe.losses import oaxe_loss
 from oaxe.model.masking import IGNORED, decoder_inputs
 from oaxe.support.files import make_folder
-from oaxe.support.jobs import StoppedError
 from oaxe.systems.cmlm import Model
 from oaxe.text.batches import collate
 from oaxe.text.symbols import PAD
 from reproduction.folder import Folder, write_json
+from reproduction.jobs import StoppedError
 from reproduction.synthetic.demo_page import write_page
 from reproduction.synthetic.demo_text import show
 from reproduction.synthetic.recipes import DEMO, Recipe

@@ -63,8 +63,7 @@ def examples(result: Result) -> Iterator[tuple[list[int], dict[str, list[int]]]]
 
 def tests(result: Result, key: str) -> Result:
     """The scores of a model; empty if the run was stopped before its test."""
-    found: Result = result["scores"].get(key, {})
-    return found
+    return result["scores"].get(key, {})
 
 
 def marks(output: list[int], source: list[int], modes: int = len(ORDERINGS)) -> list[Mark]:

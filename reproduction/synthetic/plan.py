@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 
 from oaxe.support.errors import UserError
-from oaxe.support.jobs import Job
 from reproduction.folder import Folder, Result, read_json
+from reproduction.jobs import Job
 from reproduction.runner import publish, refuse_other_settings, run_all
 from reproduction.synthetic.recipes import METHODS, PRESETS, Recipe
 from reproduction.synthetic.tables import flat, report_of

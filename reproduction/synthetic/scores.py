@@ -8,8 +8,9 @@ import torch
 
 from oaxe.search.one_pass import predict
 from oaxe.systems.cmlm import Model
-from oaxe.text.batches import collate, cut
+from oaxe.text.batches import collate
 from oaxe.text.corpus import Corpus
+from oaxe.text.plans import cut
 from oaxe.text.symbols import BLANK, MASK, PAD
 from reproduction.synthetic.task import Task
 

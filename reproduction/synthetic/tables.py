@@ -50,9 +50,10 @@ def seconds_to(
 
 
 def report_of(models: Models, preset: str, recipe: Recipe) -> Report:
+    switched = lines_over(with_middle(models, "switch"), "xe_updates")
     charts = [
         ("Exact match by number of orders", chart(by_modes(models), "number of orders")),
-        ("Exact match by updates of XE", chart(by_switch(models), "updates of XE before OaXE")),
+        ("Exact match by updates of XE", chart(switched, "updates of XE before OaXE")),
     ]
     return Report(
         title="Numbers in several orders: XE, AXE and OaXE",
@@ -150,10 +151,6 @@ def by_modes(models: Models) -> list[Line]:
     lines = lines_over(select(models, part="modes"), "modes")
     longest = max((len(line.points) for line in lines), default=0)
     return [line for line in lines if len(line.points) > 1 or longest == 1]
-
-
-def by_switch(models: Models) -> list[Line]:
-    return lines_over(with_middle(models, "switch"), "xe_updates")
 
 
 def lines_over(models: Models, key: str) -> list[Line]:

@@ -50,8 +50,7 @@ def source_positions(
         np.where(left, flipped, mirrored),
         np.where(left, mirrored, flipped),
     ]
-    chosen: Positions = np.choose(ordering, rules)
-    return chosen
+    return np.choose(ordering, rules)
 
 
 def reorder(numbers: list[int], ordering: int) -> list[int]:

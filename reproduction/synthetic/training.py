@@ -12,7 +12,6 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from oaxe.support.jobs import StoppedError
 from oaxe.systems.cmlm import Model
 from oaxe.text.corpus import Corpus
 from oaxe.text.symbols import SYMBOLS
@@ -23,6 +22,7 @@ from oaxe.training.settings import Settings
 from oaxe.training.trainer import BEST, INTERRUPTED, Trainer
 from oaxe.training.validation import Validation
 from reproduction.folder import Folder, Result, read_json, validations
+from reproduction.jobs import StoppedError
 from reproduction.synthetic.recipes import METHODS, PRETRAINING, Recipe
 from reproduction.synthetic.scores import Scores, outputs, score
 from reproduction.synthetic.task import SPLITS

@@ -13,12 +13,13 @@ from rich.console import Console
 
 from oaxe.support.errors import UserError
 from reproduction import archive
+from reproduction.experiment import AGAIN
 from reproduction.folder import Folder, read_json, write_json
 from reproduction.former_settings import under_present_names
 from reproduction.layouts.latency import latency
 from reproduction.recipes import recipe_of
 from reproduction.results import LATENCIES, Results
-from reproduction.steps import AGAIN, Study
+from reproduction.steps import Study
 from reproduction.tables import TABLES
 from reproduction.translation import run
 
@@ -44,15 +45,15 @@ def test_no_train_rewrites_published_table(page: Path, unpacked: Path) -> None:
     """Byte for byte, by the command that the page names."""
     text = page.read_text(encoding="utf-8")
     found = re.search(
-        r"^python -m reproduction (\w+)((?: --data \S+)+) .*--seeds (\d)$", text, re.M
+        r"^python -m reproduction (\S+)((?: --data \S+)+) --preset (\w+) --seeds (\d)$", text, re.M
     )
     assert found is not None
-    name, data, seeds = found.groups()
+    name, data, preset, seeds = found.groups()
     run(
         {name: data.split()[1::2]},
         folder=unpacked / "nothing here",
         out=unpacked,
-        preset="small",
+        preset=preset,
         seeds=int(seeds),
         jobs=1,
         train=False,
@@ -61,6 +62,13 @@ def test_no_train_rewrites_published_table(page: Path, unpacked: Path) -> None:
     for kind in (".md", ".csv"):
         published = page.with_suffix(kind)
         assert (unpacked / published.name).read_bytes() == published.read_bytes()
+
+
+def test_a_preset_without_results_is_named(tmp_path: Path) -> None:
+    for preset, said in ("tiny", "no published results of tatoeba-ja-en"), ("small", "unpacked"):
+        printed = io.StringIO()
+        archive.unpack(tmp_path / preset, "tatoeba-ja-en", preset, Console(file=printed, width=999))
+        assert said in printed.getvalue()
 
 
 def test_quality_is_drawn_against_latency(tmp_path: Path) -> None:
@@ -92,12 +100,12 @@ def test_quality_is_drawn_against_latency(tmp_path: Path) -> None:
 
 
 def test_published_results_have_the_settings_of_the_recipes(unpacked: Path) -> None:
-    paths = sorted(unpacked.glob("*/small/results/*/result.json"))
-    assert len(paths) == 219
+    paths = sorted(unpacked.glob("*/*/results/*/result.json"))
+    assert len(paths) == 226
     for path in paths:
-        result = read_json(path)
-        folder = Folder(unpacked, result["dataset"], "small")
-        study = Study(folder, recipe_of("small", folder.dataset), unpacked)
+        result, preset = read_json(path), path.parents[2].name
+        folder = Folder(unpacked, result["dataset"], preset)
+        study = Study(folder, recipe_of(preset, folder.dataset), unpacked)
         name = result.get("experiment") or result["system"]
         assert folder.result(name, result["seed"]) == path
         wanted = partial(study.settings, name.removesuffix(AGAIN), result["seed"])
@@ -137,7 +145,7 @@ def test_archives_name_their_files(unpacked: Path) -> None:
                 assert (entry.mtime, entry.uid, entry.gid, entry.uname) == (0, 0, 0, "")
                 assert (unpacked / entry.name).stat().st_size == entry.size
                 number += 1
-    assert number == 680
+    assert number == 703
 
 
 def make_results(out: Path, dataset: str = "tatoeba-en-de") -> Folder:

@@ -3,11 +3,13 @@
 import io
 import json
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
 from oaxe.decoding.translator import Translator
+from oaxe.text.bleu import corpus_bleu
 from oaxe.text.manifest import SUBWORDS
 from oaxe.text.prepare import prepare
 from reproduction import box
@@ -51,9 +53,22 @@ def test_is_made_of_a_run_and_shown(
         console=Console(quiet=True),
     )
     made = tmp_path / "models" / "aa-bb"
-    box.make(run, tmp_path / "tested", {"the same run": run}, distilled=False, folder=made)
+    box.make(
+        run,
+        tmp_path / "tested",
+        {"the same run": run},
+        distilled=False,
+        console=Console(quiet=True),
+        folder=made,
+    )
     scores = json.loads((made / "scores.json").read_text())
-    assert scores["bleu"]["the same run"] == scores["bleu"]["the same in torch"]
+    translator = Translator.from_pretrained(made)
+    assert translator.decoding["lm"] == str(made / "ngrams")
+    found = Translator.from_pretrained(run).translate(
+        ["1 2 3", "4 5"], **cast(dict[str, Any], translator.decoding)
+    )
+    expected = corpus_bleu(found, [["1 2 3", "4 5"]], "de")["score"]
+    assert scores["bleu"]["the same in torch"]["score"] == expected
     card = (made / "README.md").read_text()
     assert f"{scores['bleu']['the same run']['score']:.1f}" in card
     assert "2 pairs, raw text" in card

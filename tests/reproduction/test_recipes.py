@@ -43,7 +43,7 @@ def test_settings_of_every_experiment_can_be_built(tmp_path: Path) -> None:
             for experiment in EXPERIMENTS:
                 study.settings(experiment, 1)
                 count += 1
-    assert count == 9 * len(EXPERIMENTS)
+    assert count == 10 * len(EXPERIMENTS)
     used = {name for table in TABLES.values() for name in with_ancestors(table.experiments)}
     assert used == {*EXPERIMENTS}
 

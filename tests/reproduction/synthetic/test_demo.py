@@ -16,8 +16,8 @@ from torch import Tensor
 
 from oaxe import Order, oaxe_loss
 from oaxe.model.masking import IGNORED
-from oaxe.support.jobs import StoppedError
 from reproduction.folder import Folder
+from reproduction.jobs import StoppedError
 from reproduction.synthetic import demo
 from reproduction.synthetic.demo_text import verdict
 from reproduction.synthetic.training import Training

@@ -15,8 +15,8 @@ import pytest
 from rich.console import Console
 
 from oaxe.support.errors import UserError
-from oaxe.support.jobs import run_jobs
 from reproduction.folder import Folder
+from reproduction.jobs import run_jobs
 from reproduction.synthetic import plan
 from reproduction.synthetic.recipes import METHODS, PRESETS
 from reproduction.synthetic.tables import seconds_to
@@ -99,7 +99,7 @@ def test_rejects_results_of_other_settings(
     everything: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PRESETS, "tiny", replace(QUICK, lr=0.5))
-    with pytest.raises(UserError, match=r"xe-seed-1: optim.lr was 0.001, is 0.5"):
+    with pytest.raises(UserError, match=r"xe-seed-1: optim.lr: 0.001 there, 0.5 here"):
         run_quick(everything)
 
 
