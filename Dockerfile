@@ -8,8 +8,8 @@ COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
 COPY src src
 RUN python -m venv /opt/oaxe \
     && /opt/oaxe/bin/pip install --no-cache-dir --constraint constraints.txt setuptools \
-        jinja2 markupsafe numpy onnxruntime prometheus_client python-multipart rich safetensors \
-        sentencepiece starlette typer uvicorn \
+        httptools jinja2 markupsafe numpy onnxruntime prometheus_client python-multipart rich \
+        safetensors sentencepiece starlette typer uvicorn \
     && /opt/oaxe/bin/pip install --no-cache-dir --no-build-isolation --no-deps .
 
 FROM python:3.11-slim

@@ -13,6 +13,7 @@ from benchmarks.detection import detection
 from benchmarks.losses import losses
 from benchmarks.page import page
 from benchmarks.serve import serve
+from benchmarks.sets import sets
 from benchmarks.step import step
 from benchmarks.training import training
 from oaxe.commands.app import run
@@ -25,6 +26,7 @@ commands: list[Callable[..., None]] = [
     losses,
     assignment,
     detection,
+    sets,
     step,
     dag,
     decode,

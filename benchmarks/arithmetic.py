@@ -5,13 +5,14 @@ product: the matching of OaXE, softmax, layer norm, dropout, the optimiser.
 """
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
+from oaxe.model.layers import DecoderLayer
 from oaxe.model.length import LengthPredictor
-from oaxe.model.transformer import DecoderLayer
 from oaxe.systems import Example, System
-from oaxe.text.batches import Indices, collate
+from oaxe.text.batches import collate
 from oaxe.text.corpus import Corpus
+from oaxe.text.plans import Indices
 from oaxe.text.symbols import PAD
 
 COUNTED = ("cmlm", "transformer", "language_model", "ctc")  # not GLAT, which decodes twice
@@ -33,27 +34,26 @@ def flop_of(system: System, example: Example) -> float:
     own_pairs = target * (target + 1) / 2 if transformer.causal else target**2
     output_rows = example.mask.sum() if system.name == "ctc" else example.n_words
 
-    products = weights(transformer.encoder) * source.sum() + output_rows * _size(
-        transformer.output_weight
-    )
-    products += sum(_size(head.output.weight) for head in heads) * sentences
+    products = weights(transformer.encoder) * source.sum()
+    products += output_rows * transformer.output_weight.numel()
+    products += sum(head.output.weight.numel() for head in heads) * sentences
     pairs = len(transformer.encoder) * (source**2).sum()
     for layer in transformer.decoder:
         assert isinstance(layer, DecoderLayer)
-        of_source = _size(layer.source_attention.sublayer.key_value.weight)  # type: ignore
+        of_source = layer.source_attention.sublayer.key_value.weight.numel()  # type: ignore
         products += of_source * source.sum() + (weights(layer) - of_source) * target.sum()
         pairs += own_pairs.sum() + (source * target).sum()
     return float(PASSES * (2 * products + 4 * dim * pairs))  # queries by keys, then by values
 
 
-def flop_of_a_token(system: System, corpus: Corpus, seed: int = 0) -> float | None:
+def flop_of_a_token(system: System, corpus: Corpus) -> float | None:
     """For each target token, source included; the mean of a sample of the corpus.
 
     None for a system whose work is not counted.
     """
     if system.name not in COUNTED:
         return None
-    order = np.random.default_rng(seed).permutation(len(corpus))[:SAMPLE]
+    order = np.random.default_rng(0).permutation(len(corpus))[:SAMPLE]
     order = order[np.argsort(corpus.target_lengths[order], kind="stable")]
     flop, tokens = 0.0, 0
     for start in range(0, len(order), CHUNK):
@@ -66,8 +66,4 @@ def flop_of_a_token(system: System, corpus: Corpus, seed: int = 0) -> float | No
 
 def weights(module: nn.Module) -> int:
     """Of all matrices."""
-    return sum(_size(weight) for weight in module.parameters() if weight.dim() == 2)
-
-
-def _size(weight: Tensor) -> int:
-    return weight.numel()
+    return sum(weight.numel() for weight in module.parameters() if weight.dim() == 2)

@@ -21,10 +21,8 @@ from benchmarks.inputs import (
 )
 from benchmarks.peers import SCIPY, installed_peers, scipy_loop, total_cost
 from oaxe.losses import linear_assignment
-from oaxe.support.timing import Timing
 
-OURS, REPLAYED = "oaxe.linear_assignment", "the same, CUDA graph"
-CALLS = 20  # between two events
+OURS = "oaxe.linear_assignment"
 DISTINCT = 500  # problems that are drawn; a batch repeats them
 # The work depends on the costs: those of a model that is vague about neighbours need twice to four
 # times the scans of random ones.
@@ -74,10 +72,9 @@ def compare(
         from torch_linear_assignment import batch_linear_assignment
 
         on_device["torch-linear-assignment"] = partial(batch_linear_assignment, cost)
-    timings = report.measure(on_device, repeats, title, partial(gpu.device_clock, calls=CALLS))
-    replay = {REPLAYED: gpu.graph_of(ours, CALLS)}
-    seconds = report.measure(replay, repeats, title, gpu.device_clock)[REPLAYED].seconds
-    timings[REPLAYED] = Timing([duration / CALLS for duration in seconds])
+    clock = partial(gpu.device_clock, calls=gpu.CALLS)
+    timings = report.measure(on_device, repeats, title, clock)
+    timings[gpu.REPLAYED] = gpu.replayed(report, ours, repeats, title)
     host = on_the_host(cost, mask)
     timings |= report.measure(host, max(1, repeats // 5), title, gpu.device_clock)
     totals = {

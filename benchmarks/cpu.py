@@ -22,12 +22,15 @@ import torch
 import typer
 
 from benchmarks.harness import JsonPath, Repeats, Report, Seed, Size, Vocab, relative_time
+from oaxe.decoding.box import BOX
 from oaxe.engine import export
 from oaxe.engine.engine import available_threads
 from oaxe.engine.output import paths
 from oaxe.model.transformer import SIZES
 from oaxe.support.errors import UserError
 from oaxe.systems import build, cmlm, ctc, dag, transformer
+from oaxe.text.manifest import SUBWORDS
+from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import EOS, LENGTH, SYMBOLS
 
 WAITING = "OMP_WAIT_POLICY"
@@ -60,14 +63,14 @@ def cpu(
         makers = contenders(folder, size, vocab, length)
         ask = {
             name: stack.enter_context(
-                process("benchmarks.engines", kind, path, threads, length, jsons.dumps(how))
+                process(f"{kind} of ids", path, {"threads": threads, "length": length, **how})
             )
             for name, (kind, path, how) in makers.items()
         }
         for sentences in map(int, batches.split(",")):
             words = rng.integers(LENGTH + 1, vocab, (sentences, length))
             words[:, -1] = EOS
-            runs = {name: partial(run, words.tolist()) for name, run in ask.items()}
+            runs = {name: partial(run, [words.tolist()]) for name, run in ask.items()}
             title = f"{sentences} at once"
             timings = report.measure(runs, repeats, title, clock=_own_clock)
             rate = {name: sentences / timing.median for name, timing in timings.items()}
@@ -79,9 +82,9 @@ def cpu(
 
 def _own_clock(run: Callable[[], object]) -> float:
     """A contender measures its own time: sending a batch to its process is not part of it."""
-    seconds = run()
-    assert isinstance(seconds, float)
-    return seconds
+    answer = run()
+    assert isinstance(answer, dict)
+    return float(*answer["seconds"])
 
 
 Maker = tuple[str, Path, dict[str, Any]]  # kind, folder, options
@@ -128,31 +131,29 @@ def write_engine(
     if system == "cmlm":  # the right length is the likeliest, its neighbours follow
         distance = np.abs(np.arange(2 * length + 1) - (length - 1))
         weights["length.output.bias"] = (-10.0 * distance).astype(np.float32)
-    export.export(folder, weights, {**config, "decoding": {}}, b"", int8=True)
+    no_text = Subwords.load(BOX / SUBWORDS)  # of another vocabulary; nothing reads them here
+    export.export(folder, weights, {**config, "decoding": {}}, no_text, int8=True)
 
 
 def write_ctranslate(folder: Path, size: str, vocab: int, length: int) -> None:
     from oaxe.engine import ctranslate
 
     weights, config = weights_of("transformer", transformer.Options(), size, vocab, length)
-    ctranslate.export(folder, weights, config, b"", names(vocab), int8=True)
-
-
-def names(vocab: int) -> list[str]:
-    return [*SYMBOLS, *(f"w{i}" for i in range(len(SYMBOLS), vocab))]
+    pieces = [*SYMBOLS, *(f"w{i}" for i in range(len(SYMBOLS), vocab))]
+    ctranslate.export(folder, weights, config, b"", pieces, int8=True)
 
 
 @contextmanager
 def process(
-    module: str, *arguments: object, waiting: str | None = None
+    kind: str, folder: Path, how: dict[str, Any], waiting: str | None = None
 ) -> Iterator[Callable[[Any], Any]]:
-    """A process that answers each line it is sent with another one, both JSON.
+    """A process that is sent batches and answers, see :mod:`benchmarks.contender`.
 
     Our own commands set a policy of waiting, which CTranslate2 need not share; ``waiting`` is one.
     """
     environment = {name: value for name, value in os.environ.items() if name != WAITING}
     environment |= {WAITING: waiting} if waiting else {}
-    command = [sys.executable, "-m", module, *map(str, arguments)]
+    command = [sys.executable, "-m", "benchmarks.contender", kind, str(folder), jsons.dumps(how)]
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True, env=environment) as worker:
         assert worker.stdin is not None
         assert worker.stdout is not None

@@ -212,8 +212,7 @@ def started(contender: Contender, waiting: str | None) -> Any:
     """Its process."""
     kind, folder = contender.exported[:2]
     how = {"workers": contender.workers, "threads": contender.threads, **contender.how}
-    arguments = kind, folder, jsons.dumps(how)
-    return process("benchmarks.translators", *arguments, waiting=waiting)
+    return process(kind, folder, how, waiting)
 
 
 def spread(parts: Batches, count: int) -> Batches:

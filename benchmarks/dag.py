@@ -10,11 +10,10 @@ import typer
 
 from benchmarks.experiment import Experiment
 from benchmarks.harness import JsonPath, Report, Seed, Size, Tokens, Vocab
-from benchmarks.loops import Loop, Turn, Whole, run_for
+from benchmarks.loops import Loop, Turn, Whole, run_for, summed_up
 from benchmarks.plain_graph import PlainDAG
 from benchmarks.training import RATE, ROUNDS, START, going_on, release_memory
 from oaxe.support.devices import usable_device
-from oaxe.support.timing import Timing
 
 CMLM, OWN, PLAIN = "CMLM with XE", "DAG", "DAG, plain PyTorch"
 LONGEST_START = 30.0  # seconds; within two epochs every shape is recorded
@@ -94,8 +93,7 @@ def add(
     failed: dict[str, str],
     tokens: int,
 ) -> None:
-    timings = {name: Timing([t.seconds / t.updates for t in ts]) for name, ts in turns.items()}
-    rate = {n: sum(t.tokens for t in ts) / sum(t.seconds for t in ts) for n, ts in turns.items()}
+    timings, rate = summed_up(turns)
     columns = {RATE: rate, "GiB": memory}
     for baseline, header in ((CMLM, "x CMLM's time"), (OWN, "x our time")):
         if baseline in rate:

@@ -12,18 +12,17 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from benchmarks import gpu
-from benchmarks.harness import JsonPath, Repeats, Report, Seed, speed_up
+from benchmarks.harness import Device, JsonPath, Repeats, Report, Seed, speed_up
+from benchmarks.inputs import matched_cost
 from benchmarks.peers import SCIPY
 from oaxe.losses import assignment_backend, linear_assignment
-from oaxe.support.timing import Timing, wall_clock
+from oaxe.support.timing import wall_clock
 
-OURS, REPLAYED = "oaxe.linear_assignment", "the same, CUDA graph"
+OURS = "oaxe.linear_assignment"
 QUERIES, OBJECTS = (100, 300, 900), (5, 20, 100)
 DTYPES = (torch.float32, torch.float16)
-CALLS = 20  # in a CUDA graph
 
 Batch = Annotated[int, typer.Option(min=1, help="Pictures that are matched at a time.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Threads = Annotated[int, typer.Option(min=1, help="Threads of lapx; all others have one.")]
 
 
@@ -66,8 +65,7 @@ def costs_like_a_detector(
     predicted[:, : queries // 3] = drawn + rng.normal(scale=0.05, size=drawn.shape)
     distance = np.abs(predicted[:, :, None] - boxes[:, None]).sum(-1)
     probability = rng.dirichlet(np.full(8, 0.3), size=(batch, queries, objects))[..., 0]
-    costs: np.ndarray = (5 * distance - probability).astype(np.float32)
-    return costs
+    return (5 * distance - probability).astype(np.float32)
 
 
 def compare(report: Report, cost: Tensor, repeats: int, threads: int) -> None:
@@ -77,10 +75,11 @@ def compare(report: Report, cost: Tensor, repeats: int, threads: int) -> None:
     contenders = {name: partial(solve, cost) for name, solve in solvers(threads).items()}
     timings = report.measure(contenders, repeats, title, clock)
     if on_gpu:
-        replay = {REPLAYED: gpu.graph_of(contenders[OURS], CALLS)}
-        seconds = report.measure(replay, repeats, title, clock)[REPLAYED].seconds
-        timings[REPLAYED] = Timing([duration / CALLS for duration in seconds])
-    totals = {name: total_cost(cost, solve()) for name, solve in contenders.items()}
+        timings[gpu.REPLAYED] = gpu.replayed(report, contenders[OURS], repeats, title)
+    found = {name: solve() for name, solve in contenders.items()}
+    totals = {
+        name: matched_cost(cost, column >= 0, column.clamp(min=0)) for name, column in found.items()
+    }
     report.add(title, timings, {"x scipy": speed_up(timings, SCIPY), "total cost": totals})
 
 
@@ -110,8 +109,7 @@ def lapx(cost: Tensor, threads: int) -> Tensor:
 def torch_linear_assignment(cost: Tensor) -> Tensor:
     from torch_linear_assignment import batch_linear_assignment
 
-    column: Tensor = batch_linear_assignment(cost.float())
-    return column
+    return batch_linear_assignment(cost.float())
 
 
 def scattered(cost: Tensor, rows: list[np.ndarray], columns: list[np.ndarray]) -> Tensor:
@@ -119,8 +117,3 @@ def scattered(cost: Tensor, rows: list[np.ndarray], columns: list[np.ndarray]) -
     column = np.full(cost.shape[:2], -1)
     np.put_along_axis(column, np.stack(rows), np.stack(columns), axis=1)
     return torch.from_numpy(column).to(cost.device)
-
-
-def total_cost(cost: Tensor, column: Tensor) -> float:
-    matched = cost.double().gather(2, column.clamp(min=0).unsqueeze(2)).squeeze(2)
-    return float(torch.where(column >= 0, matched, 0).sum())

@@ -5,10 +5,13 @@ from typing import Any
 
 import torch
 
+from benchmarks.harness import Report
 from oaxe.support.errors import UserError
 from oaxe.support.timing import Timing
 
 DEVICE = "cuda"
+CALLS = 20  # between two events, or in a CUDA graph
+REPLAYED = "the same, CUDA graph"
 
 
 def require_gpu() -> None:
@@ -38,6 +41,13 @@ def graph_of(run: Callable[[], object], calls: int) -> Callable[[], None]:
         for _ in range(calls):
             run()
     return graph.replay
+
+
+def replayed(report: Report, run: Callable[[], object], repeats: int, title: str) -> Timing:
+    """The time of a call that is part of a CUDA graph."""
+    graph = {REPLAYED: graph_of(run, CALLS)}
+    seconds = report.measure(graph, repeats, title, device_clock)[REPLAYED].seconds
+    return Timing([duration / CALLS for duration in seconds])
 
 
 def peak_gib(run: Callable[[], object]) -> float:

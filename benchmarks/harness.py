@@ -24,6 +24,7 @@ Seed = Annotated[int, typer.Option(help="Seed of weights and inputs.")]
 Size = Annotated[str, typer.Option(help="Size of the Transformer, such as base or big.")]
 Vocab = Annotated[int, typer.Option(min=100, help="Size of the vocabulary, in subwords.")]
 Tokens = Annotated[int, typer.Option(min=1, help="Target tokens in the batch.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 JsonPath = Annotated[
     Path | None, typer.Option(help="Also write every sample to this file.", dir_okay=False)
 ]

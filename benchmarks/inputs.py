@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oaxe.model.masking import IGNORED
 from oaxe.text.corpus import Corpus, Sentences
 from oaxe.text.symbols import LENGTH
 
-IGNORED = -100  # padding of targets
 Problems = list[np.ndarray]  # float32 (n, n) costs, sorted by n
 
 
@@ -38,8 +38,7 @@ def zipf_words(rng: np.random.Generator, n: int, vocab: int) -> np.ndarray:
 
 
 def random_costs(rng: np.random.Generator, n: int) -> np.ndarray:
-    costs: np.ndarray = rng.normal(size=(n, n)).astype(np.float32)
-    return costs
+    return rng.normal(size=(n, n)).astype(np.float32)
 
 
 def costs_like_a_nat(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -48,8 +47,7 @@ def costs_like_a_nat(rng: np.random.Generator, n: int) -> np.ndarray:
     scores = 2 * rng.normal(size=(n, n)) + 7 * rng.random((n, n)) * np.exp(-distance / 1.5)
     words = zipf_words(rng, n, 8_000)
     _, first, inverse = np.unique(words, return_index=True, return_inverse=True)
-    costs: np.ndarray = -scores[:, first[inverse]].astype(np.float32)
-    return costs
+    return -scores[:, first[inverse]].astype(np.float32)
 
 
 def padded(problems: Problems) -> tuple[Tensor, Tensor]:

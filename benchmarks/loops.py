@@ -14,6 +14,7 @@ from torch import Tensor
 
 from oaxe.model import attention
 from oaxe.model.masking import IGNORED
+from oaxe.support.timing import Timing
 from oaxe.systems import Example, System
 from oaxe.text.batches import UpdateLoader
 from oaxe.text.corpus import Corpus
@@ -40,6 +41,13 @@ class Turn(NamedTuple):
     updates: int
     tokens: int
     waited: float
+
+
+def summed_up(turns: dict[str, list[Turn]]) -> tuple[dict[str, Timing], dict[str, float]]:
+    """Of each loop: the seconds of an update in each turn, and the tokens a second of all turns."""
+    timings = {name: Timing([t.seconds / t.updates for t in ts]) for name, ts in turns.items()}
+    rate = {n: sum(t.tokens for t in ts) / sum(t.seconds for t in ts) for n, ts in turns.items()}
+    return timings, rate
 
 
 def run_for(
@@ -76,7 +84,7 @@ class Whole:
     def __init__(
         self, settings: Settings, system: System, corpus: Corpus, ranks: Ranks, console: Console
     ) -> None:
-        validation = Validation(corpus, settings, ranks, lambda _: 0.0, "none")
+        validation = Validation(corpus, settings, ranks)
         self.trainer = Trainer(settings, system, corpus, validation, ranks, console)
         self.loader = self.trainer.loader()
         self.waited = 0.0

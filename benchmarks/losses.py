@@ -137,5 +137,5 @@ class SmallTransformer(nn.Module):
         positions = self.position.weight
         encoded = self.embedding(source) + positions[: source.shape[1]]
         queries = positions[:length].expand(len(source), -1, -1)
-        hidden: Tensor = self.body(encoded, queries)  # (batch, length, dim)
+        hidden = self.body(encoded, queries)  # (batch, length, dim)
         return hidden @ self.embedding.weight.T

@@ -1,6 +1,5 @@
 """Tables and a picture of what `training` or `cpu-quality` wrote."""
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from benchmarks import cpu_page
 from benchmarks.cpu_quality import RESULTS
 from benchmarks.harness import markdown
 from benchmarks.training import FIRST, LATER, OF_FLOOR, OF_PLAIN, PLAIN, RATE
+from oaxe.support import strict_json
 from oaxe.support.errors import UserError
 from oaxe.support.files import check_output, write_whole
 from reproduction.charts import Line, line_chart
@@ -42,7 +42,7 @@ def page(
 ) -> None:
     """Turn the numbers of `training` or `cpu-quality` into Markdown tables and a picture."""
     check_output(picture, result)
-    content = json.loads(result.read_text(encoding="utf-8"))
+    content = measured(result)
     is_cpu = RESULTS in content
     text = cpu_page.tables(content) if is_cpu else tables(content)
     if document is None:
@@ -51,6 +51,17 @@ def page(
         write_whole(document, filled_in(document.read_text(encoding="utf-8"), text, document))
     if picture is not None:
         (cpu_page.draw if is_cpu else draw)(content, picture)
+
+
+def measured(result: Path) -> dict[str, Any]:
+    wanted = "give what --json of `training` or `cpu-quality` wrote"
+    try:
+        content = strict_json.read(result)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {result}: {error}; {wanted}") from None
+    if not isinstance(content, dict) or not {RESULTS, "loss"} & content.keys():
+        raise UserError(f"{result} holds no such measurements; {wanted}")
+    return content
 
 
 def filled_in(text: str, new: str, where: Path) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
-from torch import Tensor
 
 from benchmarks.inputs import Problems
 
@@ -47,10 +46,11 @@ def lapjv(problems: Problems) -> Orders:
     return [lapjv.lapjv(cost)[0] for cost in problems]
 
 
-def torch_linear_assignment(groups: list[Tensor]) -> Orders:
+def torch_linear_assignment(groups: list[np.ndarray]) -> Orders:
     from torch_linear_assignment import batch_linear_assignment
 
-    return [order for group in groups for order in batch_linear_assignment(group).numpy()]
+    solved = (batch_linear_assignment(torch.from_numpy(group)) for group in groups)
+    return [order for group in solved for order in group.numpy()]
 
 
 def same_size(problems: Problems) -> list[np.ndarray]:
@@ -58,12 +58,8 @@ def same_size(problems: Problems) -> list[np.ndarray]:
     return [np.stack(list(group)) for _, group in groupby(problems, key=len)]
 
 
-def same_size_tensors(problems: Problems) -> list[Tensor]:
-    return [torch.from_numpy(group) for group in same_size(problems)]
-
-
 def installed_peers() -> dict[str, Peer]:
-    torch_peer = Peer(same_size_tensors, torch_linear_assignment)
+    torch_peer = Peer(same_size, torch_linear_assignment)
     modules = {
         "scipy": (SCIPY, Peer(list, scipy_loop)),
         "lap": ("lapx", Peer(same_size, lapx)),

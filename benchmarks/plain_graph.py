@@ -55,8 +55,7 @@ def plain_links(links: Links, hidden: Tensor, mask: Tensor) -> Tensor:
     linked = (vertex > vertex.unsqueeze(1)) & mask.unsqueeze(1)
     scores = scores.float().masked_fill(~linked.unsqueeze(1), NEVER)
     mixed = scores.log_softmax(3) + gates.transpose(1, 2).unsqueeze(3)
-    out: Tensor = mixed.logsumexp(1).masked_fill(~linked, NEVER)
-    return out
+    return mixed.logsumexp(1).masked_fill(~linked, NEVER)
 
 
 def through(

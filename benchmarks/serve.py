@@ -1,8 +1,9 @@
 """A server under load and under attack, on this machine only, for a bounded time.
 
 Speed: clients that ask again as soon as they have an answer, against the batch translator in the
-same run. Then what must hold: no answer but those that are documented, slow clients cut, memory
-bounded, and an answer for everything that was sent before SIGTERM.
+same run, in sentences a second and in processor time of a sentence. Then what must hold: no answer
+but those that are documented, slow clients cut, memory bounded, and an answer for everything that
+was sent before SIGTERM.
 """
 
 import asyncio
@@ -102,30 +103,37 @@ def speed(
     """The batch translator before and after the server: the machine may have other work."""
     translator = load_translator(model, None)
     translator.translate(sentences[:64])
-
-    def batch_rate() -> float:
-        start = time.perf_counter()
-        translator.translate(sentences)
-        return len(sentences) / (time.perf_counter() - start)
-
-    rates = {"batch translator, before": batch_rate()}
+    rates = dict[str, float]()
     columns: dict[str, dict[str, float]] = {"p50, ms": {}, "p99, ms": {}, "503": {}}
-    every = cycle(sentences)
+    server, own = dict[str, float](), dict[str, float]()  # processor milliseconds of a sentence
+
+    def translate(name: str) -> None:
+        start, used = time.perf_counter(), time.process_time()
+        translator.translate(sentences)
+        rates[name] = len(sentences) / (time.perf_counter() - start)
+        own[name] = 1e3 * (time.process_time() - used) / len(sentences)
+
+    translate("batch translator, before")
     loops = {"1 client": (1, 1), f"{clients} clients": (clients, 1)}
-    loops[f"{clients} clients, 16 sentences each"] = clients, 16
+    loops[f"{clients} clients, 16 each"] = clients, 16
     for name, (count, size) in loops.items():
-
-        def request(size: int = size) -> bytes:
-            return asking(list(islice(every, size)), split=False)
-
-        tally = asyncio.run(closed_loop(port, count, seconds, request))
-        rates[name] = size * len(tally.seconds) / seconds
+        parts = [sentences[i : i + size] for i in range(0, len(sentences), size)]
+        requests = cycle([asking(part, split=False) for part in parts if len(part) == size])
+        before, used = process_metrics(port)["cpu_seconds_total"], time.process_time()
+        tally = asyncio.run(closed_loop(port, count, seconds, requests.__next__))
+        used = time.process_time() - used
+        answered = size * len(tally.seconds)
+        rates[name], own[name] = answered / seconds, 1e3 * used / answered
+        server[name] = 1e3 * (process_metrics(port)["cpu_seconds_total"] - before) / answered
         columns["p50, ms"][name] = 1e3 * tally.percentile(50)
         columns["p99, ms"][name] = 1e3 * tally.percentile(99)
         columns["503"][name] = tally.statuses[503]
         complain(name, tally)
-    rates["batch translator, after"] = batch_rate()
-    report.add("speed", {}, {"sentences/s": rates, **columns})
+    translate("batch translator, after")
+    mean = (rates["batch translator, before"] + rates["batch translator, after"]) / 2
+    ratio = {name: rates[name] / mean for name in loops}
+    columns |= {"CPU there": server, "CPU here": own, "ratio": ratio}
+    report.add("speed", {}, {"rate": rates, **columns})
 
 
 def attack(
@@ -144,6 +152,7 @@ def attack(
     requests, slow, connections = sizes
     document = json.loads(fetch(port, "/openapi.json"))
     ordinary = asking(sentences[0])
+    several = asking(sentences[:64], split=False)  # all threads must have time for them
     largest = asking(("\ufdfa" * 17 + "! ") * 1_000)  # 18 letters each, once normalised
     attacks: dict[str, Callable[[], Coroutine[Any, Any, Tally]]] = {
         "wrong values": lambda: fuzz(port, document, requests, seed),
@@ -154,10 +163,10 @@ def attack(
         "connections": lambda: hold_connections(port, connections),
         "too many connections": lambda: hold_connections(port, connections + SPARE),
     }
-    tallies, idle = dict[str, Tally](), {"before": at_rest(port, ordinary)}
+    tallies, idle = dict[str, Tally](), {"before": at_rest(port, several)}
     for name, run in attacks.items():
         tallies[name] = asyncio.run(run())
-        idle[name] = at_rest(port, ordinary)
+        idle[name] = at_rest(port, several)
     busy = asking(sentences[:2], split=False)
 
     def stop() -> None:
@@ -205,8 +214,13 @@ def at_rest(port: int, request: bytes) -> dict[str, float]:
             break
         time.sleep(1)
     time.sleep(1)  # until connections are closed
-    metrics = dict(re.findall(r"\n(process_\w+) (\S+)", fetch(port, "/metrics").decode()))
+    metrics = process_metrics(port)
     return {
-        "MiB afterwards": float(metrics["process_resident_memory_bytes"]) / 2**20,
-        "open files": float(metrics["process_open_fds"]),
+        "MiB afterwards": metrics["resident_memory_bytes"] / 2**20,
+        "open files": metrics["open_fds"],
     }
+
+
+def process_metrics(port: int) -> dict[str, float]:
+    found = re.findall(r"\nprocess_(\w+) (\S+)", fetch(port, "/metrics").decode())
+    return {name: float(value) for name, value in found}

@@ -28,9 +28,10 @@ from benchmarks.harness import (
     Vocab,
     relative_time,
 )
-from benchmarks.inputs import IGNORED, sentences_of_like_length
+from benchmarks.inputs import sentences_of_like_length
 from oaxe.losses import linear_axe_loss, linear_oaxe_loss, linear_xe_loss
 from oaxe.model import attention
+from oaxe.model.masking import IGNORED
 from oaxe.model.transformer import SIZES, Transformer
 from oaxe.text.symbols import BLANK, LENGTH, MASK, PAD
 
@@ -220,18 +221,16 @@ def papers_oaxe(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
 
 def torch_linear_xe(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     options = torch.nn.LinearCrossEntropyOptions()  # in chunks; without it all logits are stored
-    loss: Tensor = F.linear_cross_entropy(  # type: ignore[attr-defined,unused-ignore]
+    return F.linear_cross_entropy(  # type: ignore[attr-defined,unused-ignore]
         *halves(hidden, weight), target.flatten(), options=options
     )
-    return loss
 
 
 def liger_xe(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
 
     hidden, weight = halves(hidden, weight)
-    loss: Tensor = LigerFusedLinearCrossEntropyLoss()(weight, hidden, target.flatten())
-    return loss
+    return LigerFusedLinearCrossEntropyLoss()(weight, hidden, target.flatten())
 
 
 def halves(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

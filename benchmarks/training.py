@@ -15,7 +15,7 @@ from benchmarks import gpu
 from benchmarks.arithmetic import flop_of_a_token
 from benchmarks.experiment import Experiment
 from benchmarks.harness import JsonPath, Report, Seed, Vocab
-from benchmarks.loops import PLAIN_SYSTEMS, Plain, Turn, Whole, run_for
+from benchmarks.loops import PLAIN_SYSTEMS, Plain, Turn, Whole, run_for, summed_up
 from benchmarks.side_by_side import together
 from benchmarks.teacher import BEAM, distil
 from oaxe.commands.options import Overrides
@@ -24,8 +24,8 @@ from oaxe.support.devices import usable_device
 from oaxe.support.errors import UserError
 from oaxe.support.timing import Timing
 from oaxe.systems import System
-from oaxe.text.batches import plan_epoch, plan_packed, shape_of
 from oaxe.text.corpus import Corpus
+from oaxe.text.plans import Limits, plan_epoch, plan_packed, shape_of
 from oaxe.training.settings import Settings
 
 FIRST, LATER, PLAIN = "trainer, first epoch", "trainer, later", "plain PyTorch loop"
@@ -232,11 +232,7 @@ def seconds_to_start(loop: Whole, device: torch.device) -> float:
 def add_turns(
     report: Report, title: str, turns: dict[str, list[Turn]], floor: float, **about: Any
 ) -> None:
-    timings = {name: Timing([t.seconds / t.updates for t in ts]) for name, ts in turns.items()}
-    rate = {
-        name: sum(t.tokens for t in taken) / sum(t.seconds for t in taken)
-        for name, taken in turns.items()
-    }
+    timings, rate = summed_up(turns)
     columns = {RATE: rate}
     if PLAIN in rate:
         columns[OF_PLAIN] = {name: value / rate[PLAIN] for name, value in rate.items()}
@@ -254,15 +250,12 @@ def add_padding(report: Report, experiment: Experiment, updates: list[int]) -> N
     padded, packed = {}, {}
     for update_tokens in updates:
         name = f"{update_tokens:,} tokens an update"
-        limits: dict[str, Any] = {
-            "max_tokens": experiment.batch_tokens, "update_tokens": update_tokens,
-            "seed": experiment.seed, "epoch": 0,
-        }  # fmt: skip
-        batches = [b for update in plan_epoch(*lengths, **limits) for b in update]
+        limits = Limits(experiment.batch_tokens, update_tokens, experiment.seed, epoch=0)
+        batches = [b for update in plan_epoch(*lengths, limits) for b in update]
         places = sum(len(b) * (int(lengths[0][b].max()) + 1) for b in batches)
         places += sum(len(b) * int(lengths[1][b].max()) for b in batches)
         padded[name] = 1 - real / places
-        plan = plan_packed(*lengths, **limits)
+        plan = plan_packed(*lengths, limits)
         room = shape_of(plan, *lengths).room
         packed[name] = 1 - real / (sum(map(len, plan)) * (room.source + room.target))
     report.add(

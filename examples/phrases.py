@@ -9,7 +9,6 @@ Run me (seconds on a CPU): python examples/phrases.py
 """
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 import oaxe
@@ -24,18 +23,21 @@ def pictures(size):
     return shown, torch.stack([things // SHAPES, COLOURS + things % SHAPES], 2)
 
 
-def phrase_loss(logits, phrases):
-    """Cross entropy of the best order of the phrases.
+def costs(logits, phrases):
+    """Cross entropy of each phrase at each slot, (batch, slots, phrases).
 
     Args:
         logits: (batch, slots, words of a phrase, vocab).
         phrases: (batch, slots, words of a phrase); -100 fills up phrases that are shorter.
     """
-    slots = logits.shape[1]
-    every_pair = torch.broadcast_to(phrases.unsqueeze(1), (len(phrases), slots, *phrases.shape[1:]))
-    log_prob = logits.log_softmax(-1).unsqueeze(2).expand(-1, -1, slots, -1, -1)
-    words = F.nll_loss(log_prob.flatten(0, 3), every_pair.flatten(), reduction="none")
-    cost = words.view(every_pair.shape).sum(-1)  # (batch, slot, phrase)
+    wanted = phrases.transpose(1, 2).unsqueeze(1).expand(-1, logits.shape[1], -1, -1)
+    words = -logits.log_softmax(-1).gather(3, wanted.clamp(min=0))  # (batch, slots, word, phrase)
+    return words.where(wanted >= 0, 0.0).sum(2)
+
+
+def phrase_loss(logits, phrases):
+    """Cross entropy of the best order of the phrases, over their words."""
+    cost = costs(logits, phrases)
     match = oaxe.linear_assignment(cost)  # (batch, slot): which phrase
     return cost.gather(2, match.unsqueeze(2)).sum() / phrases.ge(0).sum()
 

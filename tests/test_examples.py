@@ -1,5 +1,6 @@
 """The examples run, at a small size, and learn what they say."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import permutations
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 import oaxe
 
@@ -36,6 +39,41 @@ def test_detection_matches_as_scipy_does(capsys: pytest.CaptureFixture[str]) -> 
     for (query, item), target in zip(matches, targets, strict=True):
         assert query.equal(query.sort().values)
         assert sorted(item.tolist()) == list(range(len(target["boxes"])))
+
+
+class NothingIsCopied(TorchFunctionMode):
+    """On the device "meta", where no value can be read, no number of the host is written either."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), options: Any = None
+    ) -> Any:
+        assert function not in (torch.tensor, torch.as_tensor, torch.from_numpy), function
+        return function(*arguments, **(options or {}))
+
+
+def test_the_matcher_waits_for_no_value() -> None:
+    detection = load("detection.py")
+    outputs, targets = detection["pictures"](4, 20, 6)
+    there = [
+        {name: value.to("meta") for name, value in each.items()} for each in (outputs, *targets)
+    ]
+    with NothingIsCopied():
+        matches = detection["Matcher"]()(there[0], there[1:])
+    for pair, target in zip(matches, targets, strict=True):
+        for index in pair:
+            assert index.is_meta
+            assert index.dtype == torch.long
+            assert index.shape == target["class_labels"].shape
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [Tensor.cpu, Tensor.tolist, Tensor.nonzero, lambda values: values.sum().item(),
+     lambda values: values[values > 0], lambda values: torch.tensor([3], device=values.device)],
+)  # fmt: skip
+def test_copies_would_be_noticed(copy: Callable[[Tensor], Any]) -> None:
+    with NothingIsCopied(), pytest.raises((RuntimeError, NotImplementedError, AssertionError)):
+        copy(torch.zeros(3, device="meta"))
 
 
 def test_overlap_of_boxes() -> None:

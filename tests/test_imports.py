@@ -109,7 +109,7 @@ def test_known_exceptions_are_still_needed() -> None:
         ("oaxe.text.symbols", "oaxe.model.transformer", False),
         ("oaxe.losses.xe", "oaxe.losses.softmax", True),
         ("oaxe.losses.xe", "oaxe.support.errors", False),
-        ("oaxe.support.jobs", "oaxe.text.lines", False),
+        ("oaxe.support.locks", "oaxe.text.lines", False),
         ("oaxe.support.environment", "oaxe.__version__", True),
         ("oaxe.losses.xe", "oaxe.oaxe_loss", False),
         ("oaxe.training.run", "oaxe.commands.app", False),

@@ -26,7 +26,8 @@ DISTRIBUTIONS = {
     "yaml": "PyYAML",
 }  # where the name of the module is another
 COMES_WITH_TORCH = {"triton"}
-UNIMPORTED = {"tensorboard", "python_multipart"}  # torch.utils.tensorboard and starlette do
+# torch.utils.tensorboard, starlette and uvicorn import these.
+UNIMPORTED = {"tensorboard", "python_multipart", "httptools"}
 
 
 def distribution(requirement: str) -> str:
@@ -123,7 +124,7 @@ class Blocked:
 
 sys.meta_path.insert(0, Blocked())
 """
-COMPILED = ("oaxe.losses._solver", "oaxe.engine._output")
+COMPILED = ("oaxe.losses._solver", "oaxe.search._beam", "oaxe.engine._output")
 OTHERS_FIRST = """
 import pkgutil
 from importlib import import_module
@@ -302,7 +303,7 @@ def test_wheel_holds_the_product_and_nothing_else(wheel: zipfile.ZipFile) -> Non
     compiled = {
         name
         for name in names
-        if name.startswith(("oaxe/losses/_solver.abi3.", "oaxe/engine/_output.abi3."))
+        if name.startswith(tuple(f"{part.replace('.', '/')}.abi3." for part in COMPILED))
     }
     assert names - compiled == tracked
     for expected in ("oaxe/py.typed", "oaxe/configs/multi30k/oaxe.yaml", "oaxe/losses/_solver.pyi"):

@@ -57,7 +57,7 @@ def test_everything_public_has_types() -> None:
             assert all(p.annotation is not p.empty for p in given), function
     source = Path(str(oaxe.__file__)).parent
     stubs = sorted(source.rglob("*.pyi"))
-    assert [stub.stem for stub in stubs] == sorted(path.stem for path in source.rglob("_*.c"))
+    assert stubs == sorted(path.with_suffix(".pyi") for path in source.rglob("_*.c"))
     for stub in stubs:
         nodes = ast.parse(stub.read_text(encoding="utf-8")).body
         named = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}

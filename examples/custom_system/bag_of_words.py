@@ -9,13 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from oaxe.losses import linear_xe_loss
-from oaxe.model.length import LengthPredictor
-from oaxe.model.masking import IGNORED, decoder_inputs
-from oaxe.model.transformer import Transformer
-from oaxe.search.one_pass import translate_lengths
-from oaxe.search.replay import compute
+from oaxe.model.masking import IGNORED
 from oaxe.support.config import option
-from oaxe.systems import Example, Paper, System
+from oaxe.systems import LengthSystem, Paper
 
 PAPER = Paper("An example", "")
 
@@ -34,16 +30,7 @@ class Decoding:
     length_candidates: int = option(3, "lengths tried for each sentence", at_least=1)
 
 
-class Model(System):
-    def __init__(self, architecture, options):
-        super().__init__(architecture, options)
-        self.transformer = Transformer(**architecture, causal=False)
-        self.length = LengthPredictor(architecture["dim"], architecture["max_length"])
-
-    def example(self, source, target):
-        inputs, wanted = decoder_inputs(target, "unobserved")
-        return Example.of(source, inputs, wanted, target)
-
+class Model(LengthSystem):
     def forward(self, example, progress):
         encoded, length_logits = self.length.encode(self.transformer, example.source)
         hidden = self.transformer.decode(example.inputs, example.mask, encoded)
@@ -62,11 +49,3 @@ class Model(System):
         has_loss = example.target != IGNORED
         of_words = mean.gather(1, example.target.masked_fill(~has_loss, 0))  # (batch, length)
         return -torch.where(has_loss, of_words, 1.0).clamp(min=1e-9).log().sum()
-
-    def translate(self, source, decoding, call=compute):
-        return translate_lengths(
-            self, source, length_candidates=decoding.length_candidates, call=call
-        )
-
-    def rows(self, decoding):
-        return decoding.length_candidates

@@ -13,11 +13,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from benchmarks import assignment, decode, detection, gpu, losses, step
+from benchmarks import assignment, decode, detection, gpu, losses, sets, step
 from benchmarks.__main__ import app
 from benchmarks.harness import Report, relative_time, speed_up
-from benchmarks.inputs import IGNORED, costs_like_a_nat
+from benchmarks.inputs import costs_like_a_nat
 from oaxe.model import attention
+from oaxe.model.masking import IGNORED
 from oaxe.model.transformer import SIZES
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.support.errors import UserError
@@ -33,7 +34,17 @@ def run(*arguments: str) -> str:
 
 def test_help_lists_every_benchmark() -> None:
     shown = run("--help")
-    names = ["losses", "assignment", "detection", "step", "dag", "decode", "cpu", "training"]
+    names = [
+        "losses",
+        "assignment",
+        "detection",
+        "sets",
+        "step",
+        "dag",
+        "decode",
+        "cpu",
+        "training",
+    ]
     for name in (*names, "serve"):
         assert name in shown
         assert "--json" in run(name, "--help")
@@ -171,6 +182,28 @@ def test_detection_has_the_total_cost_of_scipy(
         assert solvers.keys() >= {"oaxe.linear_assignment", "scipy loop"}
         expected = pytest.approx(solvers["scipy loop"]["total cost"], rel=1e-6)
         assert all(solver["total cost"] == expected for solver in solvers.values())
+
+
+def test_all_orders_of_sets_have_one_least_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = {"RECORDINGS": 3, "VOICES": (2, 4), "FRAMES": 20, "MOST_ORDERED": 3, "TEXTS": (3,),
+             "SLOTS": (5,), "TAGS": 30, "PICTURES": 2, "PHRASES": (4,), "VOCAB": 20}  # fmt: skip
+    for name, value in small.items():
+        monkeypatch.setattr(sets, name, value)
+    path = tmp_path / "result.json"
+    run("sets", "--repeats", "1", "--json", str(path))
+    result = json.loads(path.read_text())
+    tables = {title: result[title]["contenders"] for title in result if ", " in title}
+    assert len(tables) == 4
+    assert sets.ALL_ORDERS in tables["3 recordings, 2 voices"]
+    assert sets.ALL_ORDERS not in tables["3 recordings, 4 voices"]
+    for contenders in tables.values():
+        losses = {name: contender["loss"] for name, contender in contenders.items()}
+        given = losses.pop(sets.IN_ORDER)
+        assert losses.keys() >= {sets.OURS, "scipy loop"}
+        assert losses[sets.OURS] < given
+        assert all(loss == pytest.approx(losses[sets.OURS], rel=1e-5) for loss in losses.values())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="would run for minutes")

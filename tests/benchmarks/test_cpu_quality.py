@@ -11,8 +11,8 @@ import sacrebleu
 from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
+from benchmarks.contender import ctranslate2
 from benchmarks.page import BEGIN, END
-from benchmarks.translators import ctranslate2
 from oaxe.decoding.exported import export
 from oaxe.decoding.translator import Translator
 from oaxe.text.corpus import load_subwords

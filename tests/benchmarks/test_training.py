@@ -26,7 +26,8 @@ from benchmarks.teacher import Numbers, distil
 from oaxe.model.transformer import SIZES, Size
 from oaxe.support.errors import UserError
 from oaxe.systems import Progress, dag
-from oaxe.text.batches import collate, plan_epoch
+from oaxe.text.batches import collate
+from oaxe.text.plans import Limits, plan_epoch
 from oaxe.text.symbols import LENGTH, PAD
 from tests.runs import FORKS, SMALL, make_data
 
@@ -123,7 +124,7 @@ def test_the_plain_loop_trains_the_same_model(tmp_path: Path, system: str) -> No
     torch.testing.assert_close(of_theirs, of_ours, rtol=1e-4, atol=1e-4)
     before = [weight.clone() for weight in plain.system.parameters()]
     lengths = experiment.corpus.source_lengths, experiment.corpus.target_lengths
-    plan = plan_epoch(*lengths, max_tokens=300, update_tokens=300, seed=1, epoch=0)
+    plan = plan_epoch(*lengths, Limits(max_tokens=300, update_tokens=300, seed=1, epoch=0))
     assert plain.one_update() == lengths[1][np.concatenate(plan[0])].sum()
     assert any(not a.equal(b) for a, b in zip(before, plain.system.parameters(), strict=True))
     plain.close()
@@ -167,7 +168,7 @@ def test_padding_is_that_of_the_batches(tmp_path: Path) -> None:
     found = json.loads(path.read_text())["padding"]["contenders"]["200 tokens an update"]
     corpus = experiment.corpus
     lengths = corpus.source_lengths, corpus.target_lengths
-    plan = plan_epoch(*lengths, max_tokens=300, update_tokens=200, seed=1, epoch=0)
+    plan = plan_epoch(*lengths, Limits(max_tokens=300, update_tokens=200, seed=1, epoch=0))
     batches = [collate(corpus, indices) for update in plan for indices in update]
     ids = torch.cat([side.flatten() for b in batches for side in (b.source, b.target)])
     assert found["padded plan"] == pytest.approx(float((ids == PAD).float().mean()))
