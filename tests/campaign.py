@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 KILLS = (
     "tests/training/test_resume.py::test_20_kills_at_random_moments",
     "tests/distillation/test_distill.py::test_killed_at_random_moments",
+    "tests/pipeline/test_build.py::test_a_build_that_is_killed_at_random_moments",
 )
 IN_C = (
     "tests/losses/test_assignment.py",

@@ -2,7 +2,10 @@
 
 import io
 import json
+import os
 import random
+import signal
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -11,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -24,6 +28,7 @@ from oaxe.support.errors import UserError
 from oaxe.text.lines import Pair, read_lines
 from oaxe.training import trainer
 from tests.pipeline.small import make_small
+from tests.runs import FORKS
 
 WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
 NAMES = [
@@ -141,6 +146,51 @@ def test_a_training_that_is_killed_goes_on(tmp_path: Path) -> None:
     again = steps[steps.index(-1) + 1]
     assert 0 < again <= 30
     assert json.loads((out / "teacher" / "result.json").read_text())["step"] == steps[-1] + 1
+
+
+def _build(out: Path, asked: Asked) -> None:
+    """In a process of its own, which shares nothing with this one."""
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        make_small(patch)
+        patch.setattr(stages, "LONGER", 1e3)  # trainings count the seconds of all starts
+        build(out, asked, console())
+
+
+def ended(out: Path) -> dict[str, bytes]:
+    """What a build leaves for its user, without what says when and how fast."""
+    names = ["plan.yaml", "cpu", "model", "ngrams", "text", "configs"]
+    paths = [path for name in names for path in (out / name, *(out / name).rglob("*"))]
+    return {
+        str(path.relative_to(out)): path.read_bytes().replace(bytes(out), b"OUT")
+        for path in paths
+        if path.is_file() and path.name not in ("README.md", "environment.json")
+    }
+
+
+def test_a_build_that_is_killed_at_random_moments(tmp_path: Path) -> None:
+    asked, rng = asked_for(write_text(tmp_path)), random.Random(os.getpid())
+    began = time.monotonic()
+    once = FORKS.Process(target=_build, args=(tmp_path / "once", asked))
+    once.start()
+    once.join()
+    whole, kills, exitcode = time.monotonic() - began, 0, None
+    assert once.exitcode == 0
+    while exitcode != 0:
+        process = FORKS.Process(target=_build, args=(tmp_path / "out", asked))
+        process.start()
+        process.join(rng.uniform(0, 0.3 * whole) if kills < 4 else None)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            kills += 1
+        exitcode = process.exitcode
+        assert exitcode in (0, -signal.SIGKILL)
+    assert kills > 0
+    left, wanted = ended(tmp_path / "out"), ended(tmp_path / "once")
+    assert len(wanted) > 15
+    assert left.keys() == wanted.keys()
+    assert [name for name in wanted if left[name] != wanted[name]] == []
 
 
 def test_an_interrupted_training_ends_the_build(tmp_path: Path) -> None:
