@@ -1,5 +1,6 @@
 """Graphs against all of their paths: values, gradients and best paths."""
 
+import warnings
 from itertools import combinations, product
 from typing import Any
 
@@ -135,6 +136,21 @@ def test_padding_changes_nothing() -> None:
         reduction="none",
     )
     check_equal(padded, alone, logits, links)
+
+
+def test_warns_of_links_that_are_no_log_probabilities() -> None:
+    logits, links, target = example(2, 4, 3)
+    real = torch.tensor([[True, True, True, False]] * 2)
+    for wrong in (links.detach().exp(), torch.randn(2, 4, 4) + 9):
+        with pytest.warns(UserWarning, match="are above 0, so they are no log-probabilities"):
+            oaxe.dag_loss(logits, wrong, target)
+    unused = links.detach().clone()
+    unused[:, 3], unused[:, :, 3] = torch.inf, 5.0  # of a vertex that takes no part
+    unused[:, 1, 0] = 5.0  # back
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        oaxe.dag_loss(logits, links, target)
+        oaxe.dag_loss(logits, unused, target, logit_mask=real)
 
 
 def test_probabilities_of_all_outputs_add_up_to_one() -> None:

@@ -102,7 +102,7 @@ def test_models_that_learned_nothing() -> None:
     found = {name: Scores("x", "s", 1, "", {}, 2.0, None, 1.0, 1.0) for name in scores(1, 1)}
     found[ONE_PASS_BEAM] = replace(found[ONE_PASS_BEAM], valid=4.0)
     advised, why = recommend(found)
-    assert advised == ONE_PASS_BEAM  # the best of them all the same
+    assert advised == ONE_PASS_BEAM  # the only one that is nearly as good as the best
     assert "Too little was learned" in why
     found[ONE_PASS] = replace(found[ONE_PASS], valid=20.0, latency_ms=0.5)  # unlike its teacher
     assert recommend(found)[0] == ONE_PASS

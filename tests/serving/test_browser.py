@@ -62,6 +62,7 @@ addEventListener("load", async () => {
   await until(() => text("target"))
   Object.assign(seen, {target: text("target"), took: text("took"), lang: find("target").lang})
   seen.asked = asked()
+  seen.can_copy = [find("copy").getClientRects().length > 0]
   seen.others_hidden = find("others").hidden
   if (text("target")) await openPath()  // without a key nothing is translated
   happens("count", "2", "change")
@@ -76,6 +77,7 @@ addEventListener("load", async () => {
   await until(() => !text("error"))
   Object.assign(seen, {
     cleared: text("target") + text("took") + text("error"),
+    can_copy: [...seen.can_copy, find("copy").getClientRects().length > 0],
     width: inside.innerWidth,
     scroll_width: page.documentElement.scrollWidth,
     columns: find("target").offsetLeft > find("source").offsetLeft + 100,
@@ -125,7 +127,7 @@ def test_page(width: int, tmp_path: Path) -> None:
     seen, console = browse(tmp_path, width, *dark)
     assert [line for line in console if "422" not in line] == []  # one request is refused
     assert seen["target"] == ".god A .tac A\nseY"
-    assert re.fullmatch(r"[\d.]+ ms", seen["took"])
+    assert re.fullmatch(r"translated in [\d.]+ ms", seen["took"])
     assert seen["lang"] == "de"
     assert len(seen["asked"]) == 1  # for three changes
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/translate", seen["asked"][0])
@@ -153,12 +155,14 @@ def test_page(width: int, tmp_path: Path) -> None:
     assert "9 subwords, the model reads 8" in seen["error"]
     assert seen["old"] == "old"  # the last translation, not of this text
     assert seen["cleared"] == ""
+    assert seen["can_copy"] == [True, False]  # the translation, and nothing
     assert seen["width"] == width
     assert seen["scroll_width"] <= width
     assert seen["columns"] == (width > 1000)
     assert seen["unlabelled"] == 0
-    expected = ["model", "count", "copy", "source", "target", "How it was made", "For programs"]
-    assert seen["order"] == expected
+    assert seen["order"] == [
+        "model", "count", "source", "target", "How it was made", "The interface for programs",
+    ]  # fmt: skip
     assert seen["paper"] == ("rgb(21, 25, 29)" if dark else "rgb(255, 255, 255)")
 
 

@@ -12,6 +12,7 @@ import pytest
 from oaxe.support import files
 from oaxe.support.errors import UserError
 from oaxe.support.files import (
+    appears_whole,
     check_output,
     sync,
     write_json,
@@ -54,6 +55,42 @@ def test_a_kill_leaves_the_old_content_or_the_new(
     monkeypatch.undo()
     write_whole(path, "new")
     assert path.read_text() == "new"
+
+
+def test_two_that_write_the_same_file(tmp_path: Path) -> None:
+    """Each has a part of its own, and the last one to end stays."""
+    path = tmp_path / "file"
+    with appears_whole(path, alone=False) as first:
+        with appears_whole(path, alone=False) as second:
+            first.write(b"first")
+            second.write(b"second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_nothing_is_left_of_what_was_interrupted(tmp_path: Path) -> None:
+    path, own = tmp_path / "file", tmp_path / "file.part"
+    own.write_text("of the user")
+
+    def interrupted() -> None:
+        with appears_whole(path, alone=False) as file:
+            file.write(b"new")
+            raise KeyboardInterrupt
+
+    path.write_text("first")
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "first"
+    assert own.read_text() == "of the user"
+    assert {found.name for found in tmp_path.iterdir()} == {"file", "file.part"}
+
+
+def test_errors_name_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "file"
+    with pytest.raises(FileNotFoundError) as caught:
+        write_whole(path, "text")
+    assert caught.value.filename == str(path)
 
 
 def test_the_target_of_a_link_is_replaced(tmp_path: Path) -> None:

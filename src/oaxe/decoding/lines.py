@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from oaxe.decoding.translator import Option, Translation, Translator
 from oaxe.support.errors import UserError
@@ -51,7 +51,7 @@ def translate_file(
 
     A path is a file, a string the text itself, and ``None`` is standard input or output.
     Where lines come slowly, from a person or a pipe, each is answered soon.
-    An output file appears when it is complete; until then it is called ``NAME.part``.
+    An output file appears when it is complete; until then it is called ``NAME.NUMBER.part``.
     Lines are one sentence each, or ``paragraphs`` of any number of sentences, as in a text.
     """
     translator.decoding_with(**options)  # before anything is opened
@@ -59,7 +59,9 @@ def translate_file(
     check_output(output, source if isinstance(source, Path) else None)
     with ExitStack() as stack:
         given = stack.enter_context(_lines(source))
-        out = sys.stdout.buffer if output is None else stack.enter_context(appears_whole(output))
+        out: IO[bytes] = sys.stdout.buffer
+        if output is not None:
+            out = stack.enter_context(appears_whole(output, alone=False))
         first_line, language = 1, translator.languages[1]
         for chunk in _chunks(given, _shown(given, output)):
             if first_line == 1:

@@ -221,6 +221,11 @@ def download(name: str, revision: str | None = None) -> Path:
 
     if Path(name).is_dir():
         raise UserError(f"{name} is a folder here, which has no revisions; leave out `revision`")
+    if "/" not in name:
+        raise UserError(
+            f"there is no folder {name} here; check the path, or give the name of a model on the "
+            "Hugging Face hub, such as owner/model"
+        )
     patterns = [*FILES, *EXPORTED, f"{NGRAMS}/*"]
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))

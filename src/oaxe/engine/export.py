@@ -48,7 +48,7 @@ def export(
     if name not in DECODINGS:
         raise UserError(
             f"a model of the system {name} cannot be exported to ONNX; those of "
-            f"{', '.join(DECODINGS)} can"
+            f"{', '.join(DECODINGS)} can (a transformer: --format ctranslate2)"
         )
     decoding = build(DECODINGS[name], config["decoding"], f"export of {name}")
     check(decoding)

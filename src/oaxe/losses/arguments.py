@@ -67,7 +67,7 @@ def check_targets(
 def _check_ignore_index(ignore_index: int) -> None:
     advice = "; to ignore no target, leave it at -100, which is no token id"
     check_whole("ignore_index", ignore_index, advice)
-    if not -(2**63) <= ignore_index < 2**63:
+    if not -(2**63) <= int(ignore_index) < 2**63:
         raise ValueError(f"ignore_index must be a number of 64 bits, got {ignore_index}{advice}")
 
 

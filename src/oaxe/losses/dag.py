@@ -7,6 +7,8 @@ up word by word, f_t[j] being those that say its first t words and have come to 
     f_1[0] = log P_0(y_1),  f_t[j] = log P_j(y_t) + log sum_{i<j} exp(f_{t-1}[i] + log E_ij)
 """
 
+import warnings
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -38,6 +40,8 @@ from oaxe.losses.lattice import (
 )
 from oaxe.losses.linear_softmax import as_linear_would
 from oaxe.losses.own_words import log_probs_of, own_words, sentence_costs
+
+ROUNDING = 1e-2  # of a log-probability near 0, in half precision
 
 
 def dag_loss(
@@ -198,6 +202,13 @@ def dag_words(
             raise ValueError(
                 "logit_mask must be True for the first vertices of a sentence and False for the "
                 f"rest; it is not in batch rows {rows[:10]}"
+            )
+        used = (mask[:1].unsqueeze(2) & mask[:1].unsqueeze(1)).triu(1)
+        if (links.detach()[:1] > ROUNDING)[used].any():
+            warnings.warn(
+                "links of the first sentence are above 0, so they are no log-probabilities; give "
+                "the log_softmax of each vertex's scores, -inf for vertices that are not after it",
+                stacklevel=3,
             )
     words = targets.words.gather(1, kept_first(targets.mask))
     return targets, words, at_least_float32(links), mask

@@ -1,7 +1,7 @@
 """The report of a build: BLEU and speed of both models on this machine, and which one to use."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -210,7 +210,7 @@ def recommend(scores: Mapping[str, Scores]) -> tuple[str, str]:
         both = (
             f"{scores[best].valid:.1f} BLEU on validation, {scores[ONE_PASS].valid:.1f} in one pass"
         )
-        return max(scores, key=lambda name: scores[name].valid), (
+        return fastest_of_the_best(scores, scores), (
             f"Too little was learned for any use: {both}. Check that the files are parallel, and "
             "give more text or more minutes."
         )
@@ -242,12 +242,15 @@ def recommend(scores: Mapping[str, Scores]) -> tuple[str, str]:
             f"One pass does not pay here: {'; '.join(problems)}. Use the autoregressive model (on "
             "a CPU, oaxe export --format ctranslate2), or give more text or more minutes."
         )
-    enough = max(scores[name].valid for name in reasons) - WORTH
-    advised = min(
-        (name for name in reasons if scores[name].valid >= enough),
-        key=lambda name: scores[name].latency_ms,
-    )
+    advised = fastest_of_the_best(scores, reasons)
     return advised, reasons[advised] + _quicker(scores, advised, reasons)
+
+
+def fastest_of_the_best(scores: Mapping[str, Scores], names: Collection[str]) -> str:
+    """The fastest for one sentence, of those that are at most WORTH below the best."""
+    enough = max(scores[name].valid for name in names) - WORTH
+    good = (name for name in names if scores[name].valid >= enough)
+    return min(good, key=lambda name: scores[name].latency_ms)
 
 
 def unfair(scores: Mapping[str, Scores], out: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,22 +25,35 @@ def named(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def appears_whole(path: Path) -> Iterator[BinaryIO]:
+def appears_whole(path: Path, *, alone: bool = True) -> Iterator[BinaryIO]:
     """A file to write, which gets its name when all of it is on the disk.
 
     The target of a link is replaced, not the link. A device or a pipe is written to as it is.
+
+    Args:
+        path: until then it is called ``PATH.part``.
+        alone: False where others may write the same file at the same time: it is called
+            ``PATH.NUMBER.part``, and is removed after an error. The last one to end stays.
     """
     path = Path(os.path.realpath(path))
     if _is_special(path):
         with named(path), path.open("wb") as file:
             yield file
         return
-    part = path.with_name(f"{path.name}.part")
-    with named(path), part.open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    number = "" if alone else f".{secrets.token_hex(4)}"
+    part = path.with_name(f"{path.name}{number}.part")
+    try:
+        with named(path), part.open("wb" if alone else "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename == str(part):
+            error.filename = str(path)  # what the user knows
+        if not alone:
+            part.unlink(missing_ok=True)
+        raise
 
 
 def write_whole(path: Path, text: str) -> None:
