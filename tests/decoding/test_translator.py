@@ -48,6 +48,8 @@ def test_paragraphs(subwords: Subwords) -> None:
     assert ours.translate_paragraphs(texts) == [f"{one} {two}\n\n {three}", "", three]
     with pytest.raises(UserError, match="got one string"):
         ours.translate_paragraphs("rain")
+    with pytest.warns(UserWarning, match="has a line break; .* translate_paragraphs"):
+        ours.translate([texts[0]])
     with pytest.warns(UserWarning, match=r"line 7 \(\d+\)\. "):
         ours.translate(["rain", "rain " * 50], first_line=[3, 7])
 

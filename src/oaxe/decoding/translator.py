@@ -210,6 +210,12 @@ class Translator:
             **options: fields of the system's ``Decoding`` to change for this call.
         """
         found = self._search(sentences, batch_tokens, bf16, first_line, options)
+        if any("\n" in sentence.strip() for sentence in sentences):
+            warnings.warn(
+                "a sentence has a line break; models read one sentence a line: "
+                "translate_paragraphs splits texts, and puts their translations together",
+                stacklevel=2,
+            )
         return self.subwords.decode([hypotheses[0].tokens for hypotheses in found])
 
     def translate_scored(
