@@ -40,7 +40,7 @@ def on_tensors(ours: Translator) -> list[str]:
     return list(dict.fromkeys(ours.subwords.decode([h.tokens for h in found])))
 
 
-@pytest.mark.parametrize("kind", ["ctc", "dag", "ctc, exported"])
+@pytest.mark.parametrize("kind", ["ctc", "dag", "ctc, exported", "dag, exported"])
 def test_alternatives_are_the_other_beams(kind: str, subwords: Subwords, tmp_path: Path) -> None:
     torch.manual_seed(3)
     model = ours = translator(kind.split(",")[0], subwords)
