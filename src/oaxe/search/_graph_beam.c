@@ -1,8 +1,9 @@
 /* Beam search over what a graph says, of one sentence: the search of oaxe/search/graph_beam.py.
  *
  * A prefix ends at the vertices that say its last word, each with a share of its probability. These
- * are few: what they lead to is a sum of few rows of links, not a product of matrices. Prefixes are
- * nodes of a tree, by which their words are found again.
+ * are few: what they lead to is a sum of few rows of links, not a product of matrices. A step costs
+ * beam * vertices * (vertices of a word + words of a vertex). Prefixes are nodes of a tree, by which
+ * their words are found again.
  *
  * The compiler is told that no number is infinite: log(0) is never taken.
  */
@@ -12,7 +13,6 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "_ngrams.h"
 
@@ -181,14 +181,17 @@ static void find_path(const Search *s, int64_t length, int32_t *path) {
         const int64_t n_to = word == NONE ? 1 : g->first[word + 1] - g->first[word];
         int64_t *origins = s->origins + step * s->widest;
         double most = 0.0;
-        for (int64_t k = 0; k < n_to; k++) {
-            double best = 0.0;
-            origins[k] = 0;
-            for (int64_t j = 0; j < n_from; j++) {
-                const double here = before[j] * g->links[from[j] * n + to[k]];
-                if (here > best) best = here, origins[k] = j;
+        for (int64_t k = 0; k < n_to; k++) now[k] = 0.0, origins[k] = 0;
+        for (int64_t j = 0, behind = 0; j < n_from; j++) {
+            const float *links = g->links + from[j] * n;
+            while (behind < n_to && to[behind] <= from[j]) behind++;
+            for (int64_t k = behind; k < n_to; k++) {
+                const double here = before[j] * links[to[k]];
+                if (here > now[k]) now[k] = here, origins[k] = j;
             }
-            now[k] = word == NONE ? best : best * g->probs[g->first[word] + k];
+        }
+        for (int64_t k = 0; k < n_to; k++) {
+            now[k] *= word == NONE ? 1.0 : g->probs[g->first[word] + k];
             most = fmax(most, now[k]);
         }
         for (int64_t k = 0; k < n_to; k++) now[k] /= most > 0.0 ? most : 1.0; /* not to vanish */
