@@ -2,8 +2,8 @@
  *
  * A prefix ends at the vertices that say its last word, each with a share of its probability. These
  * are few: what they lead to is a sum of few rows of links, not a product of matrices. A step costs
- * beam * vertices * (vertices of a word + words of a vertex). Prefixes are nodes of a tree, by which
- * their words are found again.
+ * beam * vertices * (vertices of a word + words of a vertex). Prefixes are nodes of a tree, by
+ * which their words are found again.
  *
  * The compiler is told that no number is infinite: log(0) is never taken.
  */
@@ -221,7 +221,8 @@ static void run(Search *s) {
 /* search(words, first, vertices, probs, links, orders, tokens, paths, lengths, scores, totals,
  *        n_words, n_vertices, widest, n_steps, n_orders, beam, asked, bos, eos, weight,
  *        length_penalty):
- * addresses of contiguous arrays, and numbers; see oaxe.search.graph_beam_cpu. How many it found. */
+ * addresses of contiguous arrays, and numbers; see oaxe.search.graph_beam_cpu. Returns how many it
+ * found. */
 static PyObject *search(PyObject *self, PyObject *args) {
     unsigned long long a[11];
     Py_ssize_t n[9];
