@@ -323,8 +323,11 @@ def test_int8_has_the_words_of_float32_in_a_trained_model(
     assert np.mean(same) >= 0.97
 
 
-def test_needs_neither_torch_nor_onnx(subwords: Subwords, tmp_path: Path) -> None:
-    ours = translator(subwords, "cmlm")
+@pytest.mark.parametrize("case", ["cmlm", "ctc", "dag"])
+def test_needs_neither_torch_nor_onnx(case: str, subwords: Subwords, tmp_path: Path) -> None:
+    ours = translator(subwords, case)
+    if case != "cmlm":
+        ours.change_decoding(method="beam")
     export(ours, tmp_path / "new", length_share=0.0)
     code = (
         "import sys, oaxe\n"
