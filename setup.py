@@ -1,5 +1,7 @@
 """The compiled parts. Optional: without a C compiler the package uses scipy and numpy."""
 
+from glob import glob
+
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
@@ -16,13 +18,14 @@ class BuildExt(build_ext):
         super().build_extension(ext)
 
 
-PARTS = ("losses/_solver", "search/_beam", "engine/_output")
+PARTS = ("losses/_solver", "search/_beam", "search/_graph_beam", "engine/_output")
 
 setup(
     ext_modules=[
         Extension(
             "oaxe." + part.replace("/", "."),
             [f"src/oaxe/{part}.c"],
+            depends=glob("src/oaxe/*/*.h"),
             py_limited_api=True,
             optional=True,
         )

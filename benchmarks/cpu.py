@@ -29,13 +29,27 @@ from oaxe.engine.output import paths
 from oaxe.model.transformer import SIZES
 from oaxe.support.errors import UserError
 from oaxe.systems import build, cmlm, ctc, dag, transformer
+from oaxe.text.corpus import Sentences
 from oaxe.text.manifest import SUBWORDS
+from oaxe.text.ngram_files import save_ngrams
+from oaxe.text.ngrams import estimate
 from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import EOS, LENGTH, SYMBOLS
 
 WAITING = "OMP_WAIT_POLICY"
 BASELINE = "CTranslate2 12-1, greedy"  # with threads or with workers, whichever is faster
-ENGINE = {"1 length": 1, "5 lengths": 5}
+OPTIONS = {"cmlm": cmlm.Options(), "ctc": ctc.Options(), "dag": dag.Options()}
+NGRAMS = "ngrams"
+ENGINE: dict[str, tuple[str, dict[str, Any]]] = {  # systems and their decoding
+    "1 length": ("cmlm", {"length_candidates": 1}),
+    "5 lengths": ("cmlm", {"length_candidates": 5}),
+    "CTC": ("ctc", {}),
+    "DAG": ("dag", {}),
+    "DAG, beam 5": ("dag", {"method": "beam", "beam": 5}),
+    "DAG, beam 20": ("dag", {"method": "beam", "beam": 20}),
+    "DAG, beam 5, n-grams": ("dag", {"method": "beam", "beam": 5, "lm": NGRAMS}),
+    "DAG, beam 20, n-grams": ("dag", {"method": "beam", "beam": 20, "lm": NGRAMS}),
+}
 
 
 def cpu(
@@ -46,6 +60,7 @@ def cpu(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of each. Default: as many as cores.")
     ] = None,
+    only: Annotated[str, typer.Option(help="Contenders whose names have this in them.")] = "",
     repeats: Repeats = 10,
     seed: Seed = 0,
     json: JsonPath = None,
@@ -60,7 +75,7 @@ def cpu(
     torch.manual_seed(seed)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        makers = contenders(folder, size, vocab, length)
+        makers = contenders(folder, size, vocab, length, only)
         ask = {
             name: stack.enter_context(
                 process(f"{kind} of ids", path, {"threads": threads, "length": length, **how})
@@ -90,21 +105,20 @@ def _own_clock(run: Callable[[], object]) -> float:
 Maker = tuple[str, Path, dict[str, Any]]  # kind, folder, options
 
 
-def contenders(folder: Path, size: str, vocab: int, length: int) -> dict[str, Maker]:
-    """Write all models; how each of them is to be used."""
+def contenders(folder: Path, size: str, vocab: int, length: int, only: str) -> dict[str, Maker]:
+    """Write the models; how each of them is to be used."""
     found: dict[str, Maker] = {}
     for kind in dict.fromkeys((size, "12-1")):
-        systems = {"cmlm": cmlm.Options(), "ctc": ctc.Options(), "dag": dag.Options()}
-        for system, options in systems.items():
-            path = folder / f"{system}-{kind}"
-            write_engine(path, system, options, kind, vocab, length)
-            if system != "cmlm":
-                found[f"engine {kind}, {system.upper()}"] = ("engine", path, {})
-            else:
-                for lengths, n in ENGINE.items():
-                    how = {"length_candidates": n}
-                    found[f"engine {kind}, {lengths}"] = ("engine", path, how)
-        if find_spec("ctranslate2") is not None:
+        for search, (system, how) in ENGINE.items():
+            name, path = f"engine {kind}, {search}", folder / f"{system}-{kind}"
+            if only not in name:
+                continue
+            if not path.exists():
+                write_engine(path, system, OPTIONS[system], kind, vocab, length)
+            if "lm" in how:
+                how = how | {"lm": str(ngrams(folder, vocab, length))}
+            found[name] = ("engine", path, how)
+        if find_spec("ctranslate2") is not None and only in f"CTranslate2 {kind}":
             path = folder / f"ct2-{kind}"
             write_ctranslate(path, kind, vocab, length)
             for search, beam in (("greedy", 1), ("beam 5", 5)):
@@ -133,6 +147,18 @@ def write_engine(
         weights["length.output.bias"] = (-10.0 * distance).astype(np.float32)
     no_text = Subwords.load(BOX / SUBWORDS)  # of another vocabulary; nothing reads them here
     export.export(folder, weights, {**config, "decoding": {}}, no_text, int8=True)
+
+
+def ngrams(folder: Path, vocab: int, length: int, sentences: int = 10_000) -> Path:
+    """Of random text, whose words are as unequal as those of a language."""
+    if (folder / NGRAMS).exists():
+        return folder / NGRAMS
+    rng = np.random.default_rng(0)
+    share = 1 / np.arange(1, vocab - LENGTH)
+    words = LENGTH + 1 + rng.choice(len(share), sentences * length, p=share / share.sum())
+    text = Sentences(words, length * np.arange(sentences + 1))
+    save_ngrams(folder / NGRAMS, estimate(text, vocab, order=4), Subwords.load(BOX / SUBWORDS))
+    return folder / NGRAMS
 
 
 def write_ctranslate(folder: Path, size: str, vocab: int, length: int) -> None:

@@ -21,6 +21,7 @@ KILLS = (
 IN_C = (
     "tests/losses/test_assignment.py",
     "tests/search/test_ctc_beam_cpu.py",
+    "tests/search/test_graph_beam_cpu.py",
     "tests/engine/test_output.py",
 )
 FLAGS = "-g -fsanitize=address,undefined -fno-sanitize-recover=undefined"
@@ -41,7 +42,9 @@ def sanitized(folder: Path) -> dict[str, str]:
     build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
     subprocess.run(build, cwd=folder, env={**os.environ, "CFLAGS": FLAGS}, check=True)
     built = sorted(path.name.split(".")[0] for path in folder.rglob("src/**/*.so"))
-    assert built == ["_beam", "_output", "_solver"], f"built {built} alone: is there a C compiler?"
+    assert built == ["_beam", "_graph_beam", "_output", "_solver"], (
+        f"built {built} alone: is there a C compiler?"
+    )
     libraries = [
         subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip()
         for name in ("libasan.so", "libstdc++.so")  # the second for the exceptions of others

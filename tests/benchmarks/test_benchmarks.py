@@ -72,6 +72,8 @@ def test_cpu_measures_every_contender_in_a_process_of_its_own(tmp_path: Path) ->
     run("cpu", *options.split(), "--json", str(path))
     found = json.loads(path.read_text())["2 at once"]["contenders"]
     expected = {f"engine 12-1, {kind}" for kind in ("1 length", "5 lengths", "CTC", "DAG")}
+    beams = [f"engine 12-1, DAG, beam {beam}" for beam in (5, 20)]
+    expected |= {*beams, *(f"{name}, n-grams" for name in beams)}
     if find_spec("ctranslate2") is not None:
         shares = [f"CTranslate2 12-1, greedy, {share}" for share in ("threads", "workers")]
         expected |= {*shares, *(name.replace("greedy", "beam 5") for name in shares)}

@@ -84,6 +84,8 @@ def test_translates_as_torch_does(case: str, subwords: Subwords, tmp_path: Path)
         options += [
             {"method": m, "length_penalty": 0.5} for m in ("viterbi", "lookahead", "greedy")
         ]
+        options += [{"method": "beam", "length_penalty": power, "beam": 6} for power in (0.5, 2.0)]
+        options += [{"method": "beam", "beam": 1, "top_words": 1}]
     for changes in options:
         for batch_tokens in (1, 10**6):
             how: dict[str, Any] = {"batch_tokens": batch_tokens, **changes}
@@ -103,17 +105,19 @@ def test_translates_as_torch_does(case: str, subwords: Subwords, tmp_path: Path)
 
 
 @pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("case", ["ctc", "dag"])
 def test_ngrams_are_part_of_an_exported_model(
-    int8: bool, subwords: Subwords, tmp_path: Path
+    case: str, int8: bool, subwords: Subwords, tmp_path: Path
 ) -> None:
     """They are in its folder, which may be moved; in 8 bits they say nearly the same."""
     torch.manual_seed(4)
-    ours = translator(subwords, "ctc")
+    ours = translator(subwords, case)
     tokens = subwords.encode(SENTENCES * 3)
     ends = np.cumsum([0, *map(len, tokens)])
     text = Sentences(np.concatenate([np.array(row, np.int64) for row in tokens]), ends)
     save_ngrams(tmp_path / "lm", estimate(text, subwords.vocab_size, 3), subwords)
-    ours.change_decoding(method="beam", lm=str(tmp_path / "lm"), lm_weight=2.0, bonus=1.0)
+    ours.change_decoding(method="beam", lm=str(tmp_path / "lm"), lm_weight=2.0)
+    ours.change_decoding(**({"bonus": 1.0} if case == "ctc" else {"length_penalty": 2.0}))
     expected = ours.translate_scored(SENTENCES)
     assert ours.translate(SENTENCES, lm=None) != [best.text for best, *_ in expected]
     exported(ours, tmp_path / "new", int8=int8)
@@ -243,8 +247,7 @@ def test_decoding_options_are_those_of_the_systems() -> None:
     ("case", "options", "message"),
     [
         ("ctc_glat", {"method": "samples"}, "no method: samples; take greedy or beam, or the mod"),
-        ("dag", {"method": "beam"}, "no method: beam; take another method, or the model that"),
-        ("dag", {"lm": "folder"}, "no lm: folder; take none, or the model that it was made from"),
+        ("dag", {"method": "samples"}, "no method: samples; take another method, or the model th"),
         ("cmlm", {"score_merged": True}, "no score_merged: True; take false, or the model"),
         ("cmlm", {"repeats": "forbid"}, "no repeats: forbid; take merge or keep, or the model"),
     ],
@@ -256,14 +259,13 @@ def test_rejects_what_only_torch_can_do(
     engine = exported(ours, tmp_path / "new")
     with pytest.raises(UserError, match=message):
         engine.translate(["a dog"], **options)
-    if "lm" not in options:  # whose folder is not there
-        ours.change_decoding(**options)
-        (name,) = options
-        with pytest.warns(UserWarning, match=f"has no {name}: {options[name]}; it is exported w"):
-            export(ours, tmp_path / "another", length_share=0.0)
-        another = Translator.from_pretrained(tmp_path / "another", threads=1)
-        assert another.decoding == engine.decoding
-        assert another.translate(SENTENCES) == engine.translate(SENTENCES)
+    ours.change_decoding(**options)
+    (name,) = options
+    with pytest.warns(UserWarning, match=f"has no {name}: {options[name]}; it is exported with"):
+        export(ours, tmp_path / "another", length_share=0.0)
+    another = Translator.from_pretrained(tmp_path / "another", threads=1)
+    assert another.decoding == engine.decoding
+    assert another.translate(SENTENCES) == engine.translate(SENTENCES)
 
 
 @pytest.mark.parametrize("case", ["cmlm", "cmlm, pre-norm", "ctc", "dag"])
@@ -321,8 +323,11 @@ def test_int8_has_the_words_of_float32_in_a_trained_model(
     assert np.mean(same) >= 0.97
 
 
-def test_needs_neither_torch_nor_onnx(subwords: Subwords, tmp_path: Path) -> None:
-    ours = translator(subwords, "cmlm")
+@pytest.mark.parametrize("case", ["cmlm", "ctc", "dag"])
+def test_needs_neither_torch_nor_onnx(case: str, subwords: Subwords, tmp_path: Path) -> None:
+    ours = translator(subwords, case)
+    if case != "cmlm":
+        ours.change_decoding(method="beam")
     export(ours, tmp_path / "new", length_share=0.0)
     code = (
         "import sys, oaxe\n"

@@ -8,7 +8,7 @@ from oaxe.model.transformer import SIZES
 from oaxe.pipeline import plan as planning
 from oaxe.pipeline import recipes, report, stages
 from oaxe.pipeline.recipes import Rates
-from oaxe.systems import ctc
+from oaxe.systems import ctc, dag
 from tests.runs import SMALL
 
 
@@ -24,7 +24,9 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recipes, "VALIDATIONS", 2)
     patch.setattr(report, "BATCH", 2)
     patch.setattr(ctc, "BONUSES", (0.0, 1.0))
-    patch.setattr(ctc, "WEIGHTS", (0.0, 0.3))
+    patch.setattr(dag, "LENGTH_PENALTIES", (0.5, 1.0))
+    for system in (ctc, dag):
+        patch.setattr(system, "WEIGHTS", (0.0, 0.3))
     for rates in (recipes.TEACHERS, recipes.STUDENTS):
         patch.setitem(rates, (False, False), Rates(256, 3e-3, 10, 0.9))
     patch.setattr(stages, "make_plan", lambda asked: planning.make_plan(asked, seconds))

@@ -127,6 +127,16 @@ def test_a_build_that_is_killed_after_every_stage(tmp_path: Path) -> None:
     assert distilled != kept
 
 
+def test_a_graph_is_exported_with_its_n_grams(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert build(out, asked_for(write_text(tmp_path), system="dag"), console())
+    exported = Translator.from_pretrained(out / "cpu").decoding_with()
+    assert str(exported).startswith("beam 20 over all paths")
+    found = json.loads((out / "report.json").read_text())["models"]
+    assert found[report.ENGINE_BEAM]["decoding"] == str(exported)
+    assert "joint Viterbi" in found[report.ENGINE]["decoding"]
+
+
 def test_a_training_that_is_killed_goes_on(tmp_path: Path) -> None:
     out, asked = tmp_path / "out", asked_for(write_text(tmp_path))
     step, steps = trainer.Trainer.step, list[int]()
@@ -276,6 +286,7 @@ def test_export_comes_before_the_report_where_there_is_one(tmp_path: Path) -> No
     with (
         mock.patch.object(Build, "finished", tmp_path),
         mock.patch.object(stages, "load_translator", return_value=mock.Mock()) as load,
+        mock.patch.object(stages, "best_beam", return_value={}),
         mock.patch.object(stages, "export") as export,
         mock.patch.object(stages, "find_spec", return_value=None),
     ):
@@ -285,6 +296,6 @@ def test_export_comes_before_the_report_where_there_is_one(tmp_path: Path) -> No
             made.export()
         teacher = mock.call(load(), tmp_path / "teacher-cpu", int8=True, format="ctranslate2")
         assert teacher in export.mock_calls
-        export.side_effect = UserError("dag cannot")
+        export.side_effect = UserError("it cannot")
         made.export()
-    assert "no model for a CPU: dag cannot" in said.file.getvalue()  # type: ignore[attr-defined]
+    assert "no model for a CPU: it cannot" in said.file.getvalue()  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ KINDS = ["C", "Python"] if find_spec("oaxe.search._beam") else ["Python"]
 def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "Python":
         monkeypatch.setattr(ctc_beam_cpu, "_beam", None)
-        monkeypatch.setattr(ctc_beam_cpu, "_say_once", lambda: None)
+        monkeypatch.setattr(ctc_beam_cpu, "say_once", lambda: None)
 
 
 def one_behind_the_other(positions: Positions) -> Labels:
@@ -110,7 +110,7 @@ def test_tables_are_language_models(order: int) -> None:
 
 def test_says_once_that_it_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctc_beam_cpu, "_beam", None)
-    ctc_beam_cpu._say_once.cache_clear()
+    ctc_beam_cpu.say_once.cache_clear()
     positions = one_behind_the_other(random_positions(3))
     with pytest.warns(UserWarning, match="in Python"):
         prefix_beam(positions, np.array([3]), How(2))

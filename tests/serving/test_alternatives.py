@@ -40,7 +40,7 @@ def on_tensors(ours: Translator) -> list[str]:
     return list(dict.fromkeys(ours.subwords.decode([h.tokens for h in found])))
 
 
-@pytest.mark.parametrize("kind", ["ctc", "dag", "ctc, exported"])
+@pytest.mark.parametrize("kind", ["ctc", "dag", "ctc, exported", "dag, exported"])
 def test_alternatives_are_the_other_beams(kind: str, subwords: Subwords, tmp_path: Path) -> None:
     torch.manual_seed(3)
     model = ours = translator(kind.split(",")[0], subwords)
@@ -59,6 +59,9 @@ def test_alternatives_are_the_other_beams(kind: str, subwords: Subwords, tmp_pat
     assert "alternatives" not in none
     scores = [found["score"] for found in answer["details"][0]["translations"]]
     assert scores == sorted(scores, reverse=True)
+    for found in answer["details"][0]["translations"]:
+        kept = [said["subword"] for said in found["positions"] if said["fate"] == "kept"]
+        assert kept == [ours.subwords.piece(token) for token in found["tokens"]]
 
 
 @pytest.mark.parametrize("kind", ["ctc", "dag"])

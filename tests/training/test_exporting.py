@@ -81,9 +81,12 @@ def test_what_depended_on_samples_is_chosen_anew(data: Path, tmp_path: Path) -> 
     assert translator.decoding == with_bonus
 
 
-def test_ngrams_are_weighed_on_validation_text(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("system", "option"), [("ctc", "bonus"), ("dag", "length_penalty")])
+def test_ngrams_are_weighed_on_validation_text(
+    system: str, option: str, data: Path, tmp_path: Path
+) -> None:
     run, ngrams = tmp_path / "run", tmp_path / "lm"
-    train_small(settings_of(data, run, model__system="ctc", train__steps=10))
+    train_small(settings_of(data, run, model__system=system, train__steps=10))
     translator, targets = Translator.from_pretrained(run), Corpus.open(data, "train").targets
     vocab_size = translator.subwords.vocab_size
     save_ngrams(ngrams, estimate(targets, vocab_size, 3), translator.subwords)
@@ -92,9 +95,11 @@ def test_ngrams_are_weighed_on_validation_text(data: Path, tmp_path: Path) -> No
     validation = validation_of(translator, str(run))
     assert validation
     chosen = scores(translator, validation)["score"]
-    own = translator.decoding["bonus"], translator.decoding["lm_weight"]
-    for bonus, weight in ((0.0, 0.3), (own[0], 0.0), (0.0, own[1])):
-        translator.change_decoding(bonus=bonus, lm_weight=weight)
+    own, weight = translator.decoding[option], translator.decoding["lm_weight"]
+    usual = {"bonus": 0.0, "length_penalty": 1.0}[option]
+    for changes in ({option: usual, "lm_weight": 0.3}, {option: own, "lm_weight": 0.0},
+                    {option: usual, "lm_weight": weight}):  # fmt: skip
+        translator.change_decoding(**changes)
         assert chosen >= scores(translator, validation)["score"]
     export(translator, tmp_path / "cpu", int8=True)
     found = Translator.from_pretrained(tmp_path / "cpu").decoding

@@ -34,8 +34,8 @@ def export(
         Path | None,
         typer.Option(
             help="Folder of n-grams, by `oaxe ngrams`, to put into the folder and to search with "
-            "from now on: beam search, of CTC models. Its weight is chosen on the validation text "
-            "of the run. Default: those that the model is decoded with, if any.",
+            "from now on: beam search, of CTC models and DAGs. Its weight is chosen on the "
+            "validation text of the run. Default: those that the model is decoded with, if any.",
             file_okay=False,
         ),
     ] = None,

@@ -30,8 +30,10 @@ from oaxe.engine.search import (
     step_by_step,
     viterbi,
 )
+from oaxe.search import ctc_beam_cpu, graph_beam_cpu
 from oaxe.search.batches import batches
-from oaxe.search.ctc_beam_cpu import How, Labels, prefix_beam
+from oaxe.search.ctc_beam_cpu import Labels
+from oaxe.search.graph_beam_cpu import Graph
 from oaxe.search.hypothesis import Hypothesis, Positions, special
 from oaxe.search.ngram_table import ngram_table
 from oaxe.search.options import CTCDecoding, DAGDecoding, LengthDecoding
@@ -42,7 +44,7 @@ ENCODER, DECODER, TABLES = FILES = ("encoder.onnx", "decoder.onnx", "tables.safe
 # Values of options that need torch, and what there is instead.
 MISSING: dict[type[Any], dict[str, tuple[set[object], str]]] = {
     CTCDecoding: {"method": ({"samples"}, "greedy or beam")},
-    DAGDecoding: {"method": ({"beam", "samples"}, "another method")},
+    DAGDecoding: {"method": ({"samples"}, "another method")},
     LengthDecoding: {
         "repeats": ({"forbid"}, "merge or keep"),
         "score_merged": ({True}, "false"),
@@ -57,8 +59,6 @@ def missing(decoding: Any) -> Iterator[tuple[str, object, str]]:
             value = getattr(decoding, name, None)
             if isinstance(decoding, kind) and value in values:
                 yield name, value, others
-    if isinstance(decoding, DAGDecoding) and decoding.lm is not None:
-        yield "lm", decoding.lm, "none"
 
 
 def check(decoding: Any) -> None:
@@ -74,8 +74,8 @@ def replaced(decoding: Any) -> dict[str, Any]:
     """What an exported model does instead of options that only the torch model has: its defaults.
 
     Example:
-        >>> replaced(DECODINGS["dag"](method="beam", lm="ngrams", length_penalty=1.5))
-        {'method': 'viterbi', 'lm': None}
+        >>> replaced(DECODINGS["dag"](method="samples", length_penalty=1.5))
+        {'method': 'viterbi'}
     """
     return {name: getattr(type(decoding)(), name) for name, *_ in missing(decoding)}
 
@@ -229,19 +229,25 @@ class Engine:
         lengths = mask.sum(1)
         if how.method == "beam":
             table = ngram_table(how.lm, self.vocab_size)
-            return prefix_beam(found, lengths, How(how.beam, how.bonus, table, how.lm_weight))
+            search = ctc_beam_cpu.How(how.beam, how.bonus, table, how.lm_weight)
+            return ctc_beam_cpu.prefix_beam(found, lengths, search)
         return collapsed(found, lengths, how.bonus)
 
     def _by_path(self, source: Ints, how: DAGDecoding) -> list[list[Hypothesis]]:
-        """DAG: the words of a path through the graph."""
+        """DAG: the words of a path through the graph, or text over all paths."""
         inputs = graph_inputs(source, int(self.options["vertices"]))
         mask = inputs != PAD
         memory, _ = self._encode(source)
         hidden, links = self._decode(inputs, mask, memory, source != PAD)
+        last, limit = mask.sum(1) - 1, MOST_RATIO * (source != PAD).sum(1)
+        penalty = how.length_penalty
+        if how.method == "beam":
+            likely = self._likely(hidden, inputs == MASK, special(), how.top_words)
+            table = ngram_table(how.lm, self.vocab_size)
+            search = graph_beam_cpu.How(how.beam, penalty, table, how.lm_weight)
+            return graph_beam_cpu.prefix_beam(Graph(*likely, links, last, limit), search)
         words, log_probs = self._likeliest(hidden, inputs == MASK, special())
-        last, penalty = mask.sum(1) - 1, how.length_penalty
         if how.method == "viterbi":
-            limit = MOST_RATIO * (source != PAD).sum(1)
             rows = viterbi(words, log_probs, links, last, limit, penalty)
         else:
             weight = float(how.method == "lookahead")
@@ -280,8 +286,17 @@ class Engine:
         return found
 
     def _likeliest(self, hidden: Floats, where: Bools, never: Sequence[int]) -> tuple[Ints, Floats]:
-        tokens, log_probs = np.zeros(where.shape, np.int64), np.zeros(where.shape, np.float32)
-        tokens[where], log_probs[where] = self.output.likeliest(hidden[where], never)
+        tokens, log_probs = self._likely(hidden, where, never, 1)
+        return tokens[:, :, 0], log_probs[:, :, 0]
+
+    def _likely(
+        self, hidden: Floats, where: Bools, never: Sequence[int], n: int
+    ) -> tuple[Ints, Floats]:
+        """The same of the likeliest n words, in order: ``(rows, length, n)``."""
+        found = self.output.likely(hidden[where], never, n)
+        shape = *where.shape, found.words.shape[1]
+        tokens, log_probs = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+        tokens[where], log_probs[where] = found.words, found.log_probs
         return tokens, log_probs
 
     def _embedded(self, tokens: Ints, mask: Bools, side: str) -> Floats:

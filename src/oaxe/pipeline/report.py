@@ -90,8 +90,7 @@ def measure(
     on_cpu = plan.asked.device == "cpu" and is_exported(out / "cpu")
     engine = Translator.from_pretrained(out / "cpu") if on_cpu else None
     if engine and engine.decoding.get("lm"):  # what is best was found when it was exported
-        chosen = {name: engine.decoding[name] for name in ("method", "bonus", "lm_weight")}
-        beam = chosen | {"lm": str(out / "ngrams")}
+        beam = searched(engine.decoding) | {"lm": str(out / "ngrams")}
     else:
         beam = best_beam(student, one_pass, out)
     ways = {
@@ -101,10 +100,10 @@ def measure(
         ONE_PASS_BEAM: way(out / "model", student, beam),
     }
     if engine:
-        own = student.decoding
-        greedy = {name: own[name] for name in ("method", "bonus") if engine.decoding.get("lm")}
-        ways[ENGINE] = way(out / "cpu", engine, greedy, student.system.n_parameters)
-        if greedy:
+        has_ngrams = bool(engine.decoding.get("lm"))
+        plain = searched(student.decoding) if has_ngrams else {}
+        ways[ENGINE] = way(out / "cpu", engine, plain, student.system.n_parameters)
+        if has_ngrams:
             ways[ENGINE_BEAM] = way(out / "cpu", engine, {}, student.system.n_parameters)
     if plan.asked.device == "cpu" and (out / TEACHER_FOR_CPU).is_dir():
         for name, width in CTRANSLATE.items():
@@ -179,6 +178,12 @@ def changed(translator: Translator, options: Mapping[str, Any]) -> Translator:
         languages=translator.languages,
         decoding=translator.decoding | dict(options),
     )
+
+
+def searched(decoding: Mapping[str, Any]) -> dict[str, Any]:
+    """Of options of decoding those that say how one pass is searched."""
+    names = "method", "bonus", "length_penalty", "lm_weight"
+    return {name: decoding[name] for name in names if name in decoding}
 
 
 def best_beam(translator: Translator, run: Path, out: Path) -> dict[str, Any]:

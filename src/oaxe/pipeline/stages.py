@@ -44,7 +44,6 @@ from oaxe.pipeline.plan import (
 )
 from oaxe.pipeline.report import TEACHER_FOR_CPU, best_beam, write_report
 from oaxe.pipeline.survey import hold_out
-from oaxe.search.options import CTCDecoding
 from oaxe.support import strict_json
 from oaxe.support.config import read
 from oaxe.support.errors import UserError
@@ -234,8 +233,7 @@ class Build:
             export(teacher, self.out / TEACHER_FOR_CPU, int8=True, format="ctranslate2")
         try:
             translator = load_translator(str(self.finished), "cpu")
-            if isinstance(translator.decoding_with(), CTCDecoding):
-                translator.change_decoding(**best_beam(translator, self.finished, self.out))
+            translator.change_decoding(**best_beam(translator, self.finished, self.out))
             export(translator, self.out / "cpu", int8=True)
         except UserError as error:
             self.console.print(f"no model for a CPU: {error}", highlight=False)

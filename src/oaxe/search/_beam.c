@@ -14,15 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "_ngrams.h"
+
 #define NEVER -1e30
 #define IS_POSSIBLE(x) ((x) > NEVER / 2)
-enum { NONE = -1, ROOT = 0 };
-
-typedef struct { /* the n-grams of one order, sorted by their contexts and then by their words */
-    const int32_t *words;
-    const int64_t *first;      /* those of context c begin at first[c] and end before first[c + 1] */
-    const float *log_probs, *backoffs;
-} Order;
+enum { ROOT = 0 };
 
 typedef struct {
     int64_t parent, child, sibling; /* child: the newest */
@@ -38,11 +34,11 @@ typedef struct {
 } Prefix;
 
 typedef struct {
-    const Order *orders;
-    int64_t n_orders, n_states, beam, n_words;
-    double weight, bonus;
+    NGrams ngrams;
+    int64_t beam, n_words;
+    double bonus;
     Node *nodes;
-    int64_t *states; /* (nodes, n_states): the number of the n-gram of the last n words, from n = 1 */
+    int64_t *states; /* (nodes, n_states): contexts of what follows */
     int64_t n_nodes, room;
     Prefix *now, *next;
     int64_t n_now, n_next;
@@ -54,31 +50,6 @@ static double log_add(double a, double b) {
     return high - low > 40.0 ? high : high + log1p(exp(low - high));
 }
 
-static int64_t find(const Order *order, int64_t context, int32_t word) {
-    if (context == NONE) return NONE;
-    int64_t low = order->first[context], high = order->first[context + 1];
-    const int64_t end = high;
-    while (low < high) {
-        const int64_t middle = (low + high) / 2;
-        if (order->words[middle] < word) low = middle + 1;
-        else high = middle;
-    }
-    return low < end && order->words[low] == word ? low : NONE;
-}
-
-/* Of a word behind a context; after: the context of what follows, or NULL. */
-static double log_prob(const Search *s, const int64_t *context, int32_t word, int64_t *after) {
-    double found = s->orders[0].log_probs[word];
-    if (after && s->n_states) after[0] = word;
-    for (int64_t n = 1; n < s->n_orders; n++) {
-        const int64_t at = find(&s->orders[n], context[n - 1], word);
-        if (at != NONE) found = s->orders[n].log_probs[at];
-        else if (context[n - 1] != NONE) found += s->orders[n - 1].backoffs[context[n - 1]];
-        if (after && n < s->n_states) after[n] = at;
-    }
-    return found;
-}
-
 /* A new node, or NONE if there is no memory. */
 static int64_t add_node(Search *s, int64_t parent, int32_t word) {
     if (s->n_nodes == s->room) {
@@ -86,7 +57,7 @@ static int64_t add_node(Search *s, int64_t parent, int32_t word) {
         Node *nodes = realloc(s->nodes, room * sizeof *nodes);
         if (!nodes) return NONE;
         s->nodes = nodes;
-        int64_t *states = realloc(s->states, (room * s->n_states + 1) * sizeof *states);
+        int64_t *states = realloc(s->states, (room * s->ngrams.n_states + 1) * sizeof *states);
         if (!states) return NONE;
         s->states = states;
         s->room = room;
@@ -97,11 +68,10 @@ static int64_t add_node(Search *s, int64_t parent, int32_t word) {
         Node *p = &s->nodes[parent];
         node.sibling = p->child;
         node.length = p->length + 1;
-        node.fluency = p->fluency;
         p->child = at;
-        if (s->n_orders)
-            node.fluency += s->weight * log_prob(s, s->states + parent * s->n_states, word,
-                                                 s->states + at * s->n_states);
+        const int64_t n_states = s->ngrams.n_states;
+        node.fluency = p->fluency + fluency(&s->ngrams, s->states + parent * n_states, word,
+                                            s->states + at * n_states);
     }
     s->nodes[at] = node;
     return at;
@@ -160,7 +130,7 @@ static int advance(Search *s, const int32_t *words, const float *log_probs, doub
             const double total = (again ? p->blank : any) + log_probs[k];
             if (s->joined[i * s->n_words + k] || !IS_POSSIBLE(total)) continue;
             const double most = total + node.fluency + s->bonus * (node.length + 1);
-            if (s->weight >= 0 && !is_enough(s, most)) continue;
+            if (s->ngrams.weight >= 0 && !is_enough(s, most)) continue;
             const int64_t at = extended(s, p->node, words[k]);
             if (at == NONE) return -1;
             const Prefix longer = {at, NEVER, total, 0.0};
@@ -189,8 +159,7 @@ static void finish(Search *s, int64_t n_positions, int32_t eos, const Found *fou
         Prefix *p = &s->now[i];
         const Node *node = &s->nodes[p->node];
         double score = log_add(p->blank, p->word) + node->fluency + s->bonus * node->length;
-        if (s->n_orders)
-            score += s->weight * log_prob(s, s->states + p->node * s->n_states, eos, NULL);
+        score += fluency(&s->ngrams, s->states + p->node * s->ngrams.n_states, eos, NULL);
         p->score = score / (double)n_positions;
     }
     for (int64_t i = 1; i < s->n_now; i++) { /* nearly sorted */
@@ -229,9 +198,7 @@ static PyObject *search(PyObject *self, PyObject *args) {
     double *scores = (double *)(uintptr_t)a[7], *totals = (double *)(uintptr_t)a[8];
     const int64_t n_words = n[1], beam = n[3], longest = n[4];
     Search s = {
-        .orders = (const Order *)(uintptr_t)a[4], .n_orders = n[2],
-        .n_states = n[2] > 1 ? n[2] - 1 : 0,
-        .beam = beam, .n_words = n_words, .weight = weight, .bonus = bonus,
+        .ngrams = ngrams_at(a[4], n[2], weight), .beam = beam, .n_words = n_words, .bonus = bonus,
     };
     int failed;
     Py_BEGIN_ALLOW_THREADS
@@ -245,10 +212,7 @@ static PyObject *search(PyObject *self, PyObject *args) {
         failed = add_node(&s, NONE, NONE) == NONE;
         if (failed) break;
         s.nodes[ROOT].slot = 0;
-        if (s.n_orders) { /* nothing but the symbol of the beginning stands before the first word */
-            const int64_t none[8] = {NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE};
-            log_prob(&s, none, (int32_t)n[5], s.states);
-        }
+        fluency(&s.ngrams, NULL, (int32_t)n[5], s.states);
         s.n_now = 1;
         s.now[0] = (Prefix){ROOT, 0.0, NEVER, 0.0};
         const int64_t begin = position;

@@ -50,7 +50,7 @@ def prefix_beam(labels: Labels, lengths: NDArray[np.int64], how: How) -> list[li
         for a, b in pairwise([0, *ends.tolist()])
     ]
     if _beam is None:
-        _say_once()
+        say_once()
     found = _in_c(labels, ends, how) if _beam else [_in_python(part, how) for part in parts]
     return [
         [
@@ -175,7 +175,7 @@ def log_add(a: float, b: float) -> float:
 
 
 @cache
-def _say_once() -> None:
+def say_once() -> None:
     warnings.warn(
         "oaxe is installed without its compiled part: beam search is in Python, twenty times "
         "slower. Install a wheel, or a C compiler and then oaxe again (pip install "

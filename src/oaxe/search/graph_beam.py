@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from oaxe.search.graph import Graph
+from oaxe.search.graph_beam_cpu import ASKED, LEAST_LINK
 from oaxe.search.ngrams import Fluency
 from oaxe.search.one_pass import numbered
 from oaxe.search.replay import Tensors
 
 NO_LM = Fluency()
-ASKED = 4  # extensions, for each that is kept, that a language model is asked about
-LEAST_LINK = -60.0  # log-probability: what is less likely would vanish beside what is likely
 
 
 class Beam(NamedTuple):

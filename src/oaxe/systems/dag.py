@@ -35,10 +35,12 @@ from oaxe.model.masking import IGNORED, causal_inputs, drawn
 from oaxe.model.statistics import Statistics
 from oaxe.model.transformer import Encoded, Transformer
 from oaxe.model.weak_decoder import WeakDecoder
+from oaxe.search import graph_beam_cpu
 from oaxe.search.consensus import TEMPERATURES, generator_of, ranked
 from oaxe.search.graph import Graph, sampled_paths, step_by_step, viterbi
 from oaxe.search.graph_beam import prefix_beam
 from oaxe.search.hypothesis import Hypothesis
+from oaxe.search.ngram_table import ngram_table
 from oaxe.search.ngrams import WEIGHTS, Fluency, LanguageModel
 from oaxe.search.options import DAGDecoding
 from oaxe.search.replay import Call, Tensors, compute
@@ -215,6 +217,8 @@ class Model(System):
     def translate(
         self, source: Tensor, decoding: Decoding, call: Call = compute
     ) -> list[list[Hypothesis]]:
+        if decoding.method == "beam" and source.device.type == "cpu" and call is compute:
+            return beam_on_cpu(self, source, decoding)
         return in_one_pass(self, source, search, decoding, call, skips=True)
 
     def rows(self, decoding: Decoding) -> int:
@@ -292,6 +296,16 @@ def with_links(
     steps = min(MOST_RATIO * source.shape[1], mask.shape[1] - 1)
     last = mask.sum(1, keepdim=True) - 1
     return Graph(words, log_probs, model.links(hidden, mask), last, limit, steps)
+
+
+def beam_on_cpu(model: Model, source: Tensor, decoding: Decoding) -> list[list[Hypothesis]]:
+    """The search by beam, compiled rather than on tensors."""
+    graph = graph_of(model, source, n_words=decoding.top_words, everywhere=False)
+    words, log_probs, links, last, limit = (part.numpy() for part in graph[:5])
+    arrays = graph_beam_cpu.Graph(words, log_probs, links, last[:, 0], limit[:, 0])
+    table = ngram_table(decoding.lm, model.vocab_size)
+    how = decoding.beam, decoding.length_penalty, table, decoding.lm_weight
+    return graph_beam_cpu.prefix_beam(arrays, graph_beam_cpu.How(*how))
 
 
 def search(
