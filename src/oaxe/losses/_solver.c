@@ -38,7 +38,8 @@ enum { LANES = 8 };
 /* How the costs of a type are read. */
 typedef struct {
     int64_t size;
-    int (*load)(const void *from, const int64_t *at, int64_t columns, int64_t width, double *to);
+    int (*load)(const void *from, int64_t stride, const int64_t *row, int64_t rows,
+                const int64_t *at, int64_t columns, int64_t width, double *to);
     int (*cheapest)(const void *from, int64_t n, int64_t stride, int64_t columns,
                     const int64_t *row, int64_t rows, int64_t *found, void *scratch);
 } Kind;
@@ -84,7 +85,7 @@ static inline double of_double(int64_t bits) {
     return 0x1p-60 * x.value; /* keeps sums of the largest costs finite */
 }
 
-/* load: one row; `at` is NULL if its columns lie side by side.
+/* load: rows that take part; `at` is NULL if their columns lie side by side.
  *
  * cheapest: the cheapest column of each row that takes part, in one pass over the costs, where all
  * `n` rows of a column lie side by side. Vectors go along the rows; narrow columns that touch are
@@ -94,19 +95,22 @@ static inline double of_double(int64_t bits) {
  * Both return 0 if a cost is not finite: its exponent is all ones. */
 enum { BLOCK = 32, WIDE = 64 };
 #define DEFINE_KIND(NAME, BITS, MOST, INFINITE)                                                    \
-    SIMD static int load_##NAME(const void *source, const int64_t *at, int64_t columns,            \
-                                int64_t width, double *restrict to) {                              \
-        const BITS *restrict from = source;                                                        \
+    SIMD static int load_##NAME(const void *source, int64_t stride, const int64_t *row,            \
+                                int64_t rows, const int64_t *at, int64_t columns, int64_t width,   \
+                                double *restrict to) {                                             \
         BITS not_finite = 0;                                                                       \
-        for (int64_t j = 0; !at && j < columns; j++) {                                             \
-            not_finite |= (from[j] & INFINITE) == INFINITE;                                        \
-            to[j] = of_##NAME(from[j]);                                                            \
+        for (int64_t i = 0; i < rows; i++, to += width) {                                          \
+            const BITS *restrict from = (const BITS *)source + row[i] * stride;                    \
+            for (int64_t j = 0; !at && j < columns; j++) {                                         \
+                not_finite |= (from[j] & INFINITE) == INFINITE;                                    \
+                to[j] = of_##NAME(from[j]);                                                        \
+            }                                                                                      \
+            for (int64_t j = 0; at && j < columns; j++) {                                          \
+                not_finite |= (from[at[j]] & INFINITE) == INFINITE;                                \
+                to[j] = of_##NAME(from[at[j]]);                                                    \
+            }                                                                                      \
+            for (int64_t j = columns; j < width; j++) to[j] = 2 * FAR;                             \
         }                                                                                          \
-        for (int64_t j = 0; at && j < columns; j++) {                                              \
-            not_finite |= (from[at[j]] & INFINITE) == INFINITE;                                    \
-            to[j] = of_##NAME(from[at[j]]);                                                        \
-        }                                                                                          \
-        for (int64_t j = columns; j < width; j++) to[j] = 2 * FAR;                                 \
         return !not_finite;                                                                        \
     }                                                                                              \
     static inline BITS key_##NAME(BITS bits) { return bits < 0 ? bits ^ MOST : bits; }             \
@@ -160,11 +164,13 @@ static const Kind KINDS[] = {
     {sizeof(int64_t), load_double, cheapest_double},
 };
 
-static int load(Work *w, int64_t i, int64_t columns, int64_t width) {
+/* Row i and those behind it. */
+static int load(Work *w, int64_t i, int64_t rows, int64_t columns, int64_t width) {
     const int side_by_side = w->column_stride == 1 && w->column[columns - 1] == columns - 1;
-    w->place[i] = w->n_loaded++ * width;
-    return w->kind->load(w->source + w->row[i] * w->row_stride * w->kind->size,
-                         side_by_side ? NULL : w->at, columns, width, w->cost + w->place[i]);
+    double *to = w->cost + w->n_loaded * width;
+    for (int64_t r = i; r < i + rows; r++) w->place[r] = w->n_loaded++ * width;
+    return w->kind->load(w->source, w->row_stride, w->row + i, rows, side_by_side ? NULL : w->at,
+                         columns, width, to);
 }
 
 /* Distances through row i; returns the smallest among columns that are not scanned yet. */
@@ -234,7 +240,7 @@ static inline void augment(Work *w, int64_t start, int64_t columns, int64_t widt
     double offset = 0, shortest = 0;
     for (int64_t k = 0; k < width; k++) w->distance[k] = FAR, w->reached_from[k] = start;
     for (;;) {
-        if (w->place[i] < 0) load(w, i, columns, width);
+        if (w->place[i] < 0) load(w, i, 1, columns, width);
         const double *row = w->cost + w->place[i];
         if (n_scanned) offset = shortest - (row[j] - w->potential[j]);
         shortest = relax(row, i, offset, width, w->open, w->distance, w->reached_from);
@@ -284,9 +290,7 @@ SIMD static int solve_one(Work *w, int64_t rows, int64_t columns) {
         for (int64_t i = 0; i < rows; i++)
             if (w->column_of[i] >= 0) w->rank[w->column_of[i]] += width;
     } else {
-        int finite = 1;
-        for (int64_t i = 0; i < rows; i++) finite &= load(w, i, columns, width);
-        if (!finite) return 0;
+        if (!load(w, 0, rows, columns, width)) return 0;
         for (int64_t j = 0; j < width; j++) w->rank[j] = j;
         reduce_and_match(w, rows, columns, width);
     }
