@@ -98,11 +98,7 @@ def assignment_backend() -> str:
     return "scipy" if _solver is None else "c"
 
 
-# A registered operator, so that torch.compile takes it as one opaque call.
-@torch.library.custom_op("oaxe::linear_assignment", mutates_args=())
-def _linear_assignment(
-    cost: Tensor, mask: Tensor | None, column_mask: Tensor | None = None
-) -> Tensor:
+def _on_the_host(cost: Tensor, mask: Tensor | None, column_mask: Tensor | None = None) -> Tensor:
     given = mask if column_mask is None else column_mask
     given = None if given is None else given.cpu().contiguous()
     by_column = column_mask is not None or cost.shape[1] > cost.shape[2]
@@ -114,33 +110,44 @@ def _linear_assignment(
     return column.to(cost.device)
 
 
-@_linear_assignment.register_fake
-def _(cost: Tensor, mask: Tensor | None, column_mask: Tensor | None = None) -> Tensor:
+def _shape(cost: Tensor, mask: Tensor | None, column_mask: Tensor | None = None) -> Tensor:
     return cost.new_empty(cost.shape[:2], dtype=torch.int64)
 
 
-@_linear_assignment.register_kernel("cuda")
-def _(cost: Tensor, mask: Tensor | None, column_mask: Tensor | None = None) -> Tensor:
+def _on_a_gpu(cost: Tensor, mask: Tensor | None, column_mask: Tensor | None = None) -> Tensor:
     kernel, (batch, rows, columns) = triton_kernels("assignment"), cost.shape
     if kernel is None or max(rows, columns) > kernel.LONGEST:
-        return _linear_assignment._init_fn(cost, mask, column_mask)
+        return _on_the_host(cost, mask, column_mask)
     if column_mask is None and rows <= columns:
-        return _solve_on_gpu(kernel, cost, mask)
+        return _solve_with_triton(kernel, cost, mask)
     number = torch.arange(columns, device=cost.device).expand(batch, -1)
     if column_mask is not None:  # columns that cost the same everywhere change nothing
         cost = cost.masked_fill(~column_mask.unsqueeze(1), 0.0)
         number = number.where(column_mask, -1)
-    row = _solve_on_gpu(kernel, cost.transpose(1, 2), None)
+    row = _solve_with_triton(kernel, cost.transpose(1, 2), None)
     return number.new_full((batch, rows), -1).scatter(1, row, number)
 
 
-def _solve_on_gpu(kernel: ModuleType, cost: Tensor, mask: Tensor | None) -> Tensor:
+def _solve_with_triton(kernel: ModuleType, cost: Tensor, mask: Tensor | None) -> Tensor:
     """Of no more rows than columns."""
     batch, rows, columns = cost.shape
     if rows < columns:  # rows that cost the same everywhere change nothing
         cost = F.pad(cost, (0, 0, 0, columns - rows))
     column: Tensor = kernel.solve(cost, mask, _marks(cost.device, batch))
     return column[:, :rows].clone() if rows < columns else column
+
+
+# A registered operator, so that torch.compile takes it as one opaque call. torch.library.custom_op
+# would do, but runs so much more of Python that a small call takes twice as long.
+torch.library.define(
+    "oaxe::linear_assignment",
+    "(Tensor cost, Tensor? mask, Tensor? column_mask=None) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+torch.library.impl("oaxe::linear_assignment", "default", _on_the_host)
+torch.library.impl("oaxe::linear_assignment", "cuda", _on_a_gpu)
+torch.library.register_fake("oaxe::linear_assignment", _shape)
+_linear_assignment = torch.ops.oaxe.linear_assignment.default
 
 
 # For each GPU, the memory of the host in which kernels mark the batch rows that are not finite. The
