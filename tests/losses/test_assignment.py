@@ -154,6 +154,96 @@ def test_masked_columns_take_no_part(rows: int, columns: int) -> None:
         assert_least(ours, costs, real.nonzero().flatten().tolist())
 
 
+def laid_out(cost: Tensor, layout: str) -> Tensor:
+    """The same costs, as they may lie in memory."""
+    batch, rows, columns = cost.shape
+    if layout == "transposed":
+        return cost.transpose(1, 2).contiguous().transpose(1, 2)
+    if layout == "sliced":  # every second of everything, from an odd address
+        larger = cost.new_full((2 * batch + 1, 2 * rows + 1, 2 * columns + 1), torch.nan)
+        larger[1::2, 1::2, 1::2] = cost
+        return larger[1::2, 1::2, 1::2]
+    if layout == "first columns":  # of more: those of a row lie side by side, the rows apart
+        return torch.cat([cost, torch.full_like(cost, torch.nan)], dim=2)[:, :, :columns]
+    if layout == "batch last":
+        return cost.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+    return cost
+
+
+LAYOUTS = ["contiguous", "transposed", "sliced", "first columns", "batch last"]
+SHAPES = [
+    (1, 1), (1, 100), (100, 1), (2, 3), (9, 9), (70, 70), (33, 32), (32, 33), (65, 64), (100, 5),
+    (5, 100), (300, 7), (300, 70), (70, 300),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_reads_costs_where_they_lie(dtype: torch.dtype, layout: str) -> None:
+    for rows, columns in SHAPES:
+        several = torch.randn(3, rows, columns, dtype=torch.float64)
+        for costs in (several, several.round(), several + 3 * torch.randn(3, rows, 1)):
+            cost = laid_out(costs.to(dtype), layout)
+            for ours, one in zip(oaxe.linear_assignment(cost), cost.double(), strict=True):
+                assert_least(ours, one, list(range(columns)))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_masked_columns_where_they_lie(dtype: torch.dtype, layout: str) -> None:
+    for rows, columns in [(9, 9), (100, 5), (70, 70), (300, 66)]:
+        mask = torch.rand(5, columns) < torch.linspace(0, 1, 5).unsqueeze(1)
+        cost = torch.randn(5, rows, columns).to(dtype).masked_fill(~mask.unsqueeze(1), torch.nan)
+        found = oaxe.linear_assignment(laid_out(cost, layout), column_mask=mask)
+        for ours, one, real in zip(found, cost.double(), mask, strict=True):
+            assert_least(ours, one, real.nonzero().flatten().tolist())
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 9), (4, 6, 3), (4, 3, 6), (4, 5, 5)])
+def test_expanded_costs(shape: tuple[int, int, int]) -> None:
+    """The same costs for every problem, row or column."""
+    for of in [(1, *shape[1:]), (shape[0], 1, shape[2]), (*shape[:2], 1), (1, 1, 1)]:
+        cost = torch.randn(of).expand(shape)
+        found = oaxe.linear_assignment(cost)
+        assert found.shape == shape[:2]
+        for ours, one in zip(found, cost.double(), strict=True):
+            assert_least(ours, one, list(range(shape[2])))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "columns"), [(40, 40), (300, 20), (20, 300)])
+def test_every_number_of_16_bits(rows: int, columns: int, dtype: torch.dtype) -> None:
+    """No two of them are taken for the same, from the smallest to the largest."""
+    bits = torch.arange(-(2**15), 2**15).to(torch.int16)
+    bits = bits[bits.view(dtype).isfinite()]
+    rounding = 0 if dtype == torch.float16 else 1e-12  # sums of float16 are exact
+    for without in (0, 0x7800, 0x7C00):  # bits of the exponent: of all sizes, small and subnormal
+        shuffled = (bits & ~without)[torch.randperm(len(bits))]
+        cost = shuffled[: len(bits) // (rows * columns) * rows * columns].view(dtype)
+        cost = cost.view(-1, rows, columns)
+        for ours, one in zip(oaxe.linear_assignment(cost), cost.double(), strict=True):
+            matched = (ours >= 0).nonzero().flatten()
+            total = one[matched, ours[matched]].sum()
+            least = one[linear_sum_assignment(one)].sum()
+            torch.testing.assert_close(total, least, rtol=rounding, atol=0)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), -float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_cost_that_is_not_finite_escapes(bad: float, dtype: torch.dtype) -> None:
+    """Wherever it is, and whatever the layout: one in each problem of a batch but the last."""
+    for layout in LAYOUTS:
+        for rows, columns in [(4, 3), (3, 4), (3, 3), (40, 2)]:
+            cost = torch.randn(rows * columns + 1, rows, columns).to(dtype)
+            cost[:-1].view(rows * columns, -1).fill_diagonal_(bad)
+            with pytest.raises(oaxe.NotFiniteError, match=f"in {len(cost) - 1} of {len(cost)} "):
+                oaxe.linear_assignment(laid_out(cost, layout))
+            alone = torch.arange(columns).eq(1).expand(len(cost), -1)  # the second column
+            if rows >= columns:
+                with pytest.raises(oaxe.NotFiniteError, match=f"in {rows} of {len(cost)} .*: 1, "):
+                    oaxe.linear_assignment(laid_out(cost, layout), column_mask=alone)
+
+
 def assert_least(ours: Tensor, costs: Tensor, columns: list[int]) -> None:
     matched = (ours >= 0).nonzero().flatten()
     assert ours[ours < 0].eq(-1).all()

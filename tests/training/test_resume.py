@@ -364,10 +364,10 @@ def report_later(monkeypatch: pytest.MonkeyPatch) -> Tensor:
     gpu, solve = torch.device("cuda"), assignment._solve_with_scipy
     marks = torch.zeros(1_000, dtype=torch.uint8)
 
-    def marking(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
+    def marking(cost: Tensor, mask: Tensor | None, by_column: bool) -> tuple[Tensor, int]:
         assert assignment._marks(gpu, len(cost)) is marks
-        column, _ = solve(cost, mask)
-        wrong = column[:, :1] < 0
+        column, _ = solve(cost, mask, by_column)
+        wrong = column[:, :1] == assignment.BAD
         marks[: len(wrong)] |= wrong[:, 0].byte()
         return torch.where(wrong, torch.arange(column.shape[1]), column), 0
 

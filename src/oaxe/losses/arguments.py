@@ -75,7 +75,7 @@ def _warn_of_probabilities(logits: Tensor) -> None:
     """From the first row; on the CPU, where looking at values is cheap."""
     if logits.device.type != "cpu" or logits.stride(-1) == 0 or logits.shape[-1] < 2:
         return  # the linear losses pass a view without values
-    first = logits.detach().flatten(0, 1)[:1].float()
+    first = logits.detach()[:1, :1].flatten().float()
     if len(first) and bool((first > 0).all()) and abs(float(first.sum()) - 1) < 1e-3:
         warnings.warn(
             "logits sum to 1 in their first row, as probabilities do; the loss takes what comes "

@@ -2,6 +2,7 @@
 
 import warnings
 from functools import cache
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,10 @@ try:
     from oaxe.losses import _solver
 except ImportError:  # a source tree that was never built, or no C compiler at install time
     _solver = None  # type: ignore[assignment]
+
+
+KINDS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]  # in the order of _solver.c
+BAD = -2  # the first column of a problem whose costs are not finite
 
 
 class NotFiniteError(ValueError):
@@ -85,21 +90,7 @@ def linear_assignment(
     for name, given in (("mask", mask), ("column_mask", column_mask)):
         if given is not None:
             check_devices("costs", cost, **{name: given})
-    cost = cost.detach()
-    if rows > columns or column_mask is not None:
-        return _fewer_columns(cost, column_mask)
-    return _linear_assignment(cost, mask)
-
-
-def _fewer_columns(cost: Tensor, column_mask: Tensor | None) -> Tensor:
-    """Columns choose among the rows."""
-    batch, rows, columns = cost.shape
-    number = torch.arange(columns, device=cost.device).expand(batch, -1)
-    if column_mask is not None:
-        cost = cost.masked_fill(~column_mask.unsqueeze(1), 0.0)
-        number = number.where(column_mask, -1)
-    row = _linear_assignment(cost.transpose(1, 2), None)
-    return number.new_full((batch, rows), -1).scatter(1, row, number)
+    return _linear_assignment(cost.detach(), mask, column_mask)
 
 
 def assignment_backend() -> str:
@@ -107,35 +98,56 @@ def assignment_backend() -> str:
     return "scipy" if _solver is None else "c"
 
 
-# A registered operator, so that torch.compile takes it as one opaque call. There are no more rows
-# than columns.
-@torch.library.custom_op("oaxe::linear_assignment", mutates_args=())
-def _linear_assignment(cost: Tensor, mask: Tensor | None) -> Tensor:
-    device = cost.device
-    cost = cost.to("cpu", torch.promote_types(cost.dtype, torch.float32)).contiguous()
-    if mask is not None:
-        mask = mask.to("cpu").contiguous()
-    column, not_finite = (_solve_with_scipy if _solver is None else _solve_with_c)(cost, mask)
+def _on_the_host(cost: Tensor, mask: Tensor | None, column_mask: Tensor | None = None) -> Tensor:
+    given = mask if column_mask is None else column_mask
+    given = None if given is None else given.cpu().contiguous()
+    by_column = column_mask is not None or cost.shape[1] > cost.shape[2]
+    solve = _solve_with_scipy if _solver is None else _solve_with_c
+    column, not_finite = solve(cost.cpu(), given, by_column)
     if not_finite:
-        rows = column[:, 0].lt(0).nonzero().flatten().tolist()
+        rows = column[:, 0].eq(BAD).nonzero().flatten().tolist()
         raise _not_finite(rows, f"is infinite or NaN in {len(rows)} of {len(column)} batch rows")
-    return column.to(device)
+    return column.to(cost.device)
 
 
-@_linear_assignment.register_fake
-def _(cost: Tensor, mask: Tensor | None) -> Tensor:
+def _shape(cost: Tensor, mask: Tensor | None, column_mask: Tensor | None = None) -> Tensor:
     return cost.new_empty(cost.shape[:2], dtype=torch.int64)
 
 
-@_linear_assignment.register_kernel("cuda")
-def _(cost: Tensor, mask: Tensor | None) -> Tensor:
+def _on_a_gpu(cost: Tensor, mask: Tensor | None, column_mask: Tensor | None = None) -> Tensor:
     kernel, (batch, rows, columns) = triton_kernels("assignment"), cost.shape
-    if kernel is None or columns > kernel.LONGEST:
-        return _linear_assignment._init_fn(cost, mask)
+    if kernel is None or max(rows, columns) > kernel.LONGEST:
+        return _on_the_host(cost, mask, column_mask)
+    if column_mask is None and rows <= columns:
+        return _solve_with_triton(kernel, cost, mask)
+    number = torch.arange(columns, device=cost.device).expand(batch, -1)
+    if column_mask is not None:  # columns that cost the same everywhere change nothing
+        cost = cost.masked_fill(~column_mask.unsqueeze(1), 0.0)
+        number = number.where(column_mask, -1)
+    row = _solve_with_triton(kernel, cost.transpose(1, 2), None)
+    return number.new_full((batch, rows), -1).scatter(1, row, number)
+
+
+def _solve_with_triton(kernel: ModuleType, cost: Tensor, mask: Tensor | None) -> Tensor:
+    """Of no more rows than columns."""
+    batch, rows, columns = cost.shape
     if rows < columns:  # rows that cost the same everywhere change nothing
         cost = F.pad(cost, (0, 0, 0, columns - rows))
     column: Tensor = kernel.solve(cost, mask, _marks(cost.device, batch))
     return column[:, :rows].clone() if rows < columns else column
+
+
+# A registered operator, so that torch.compile takes it as one opaque call. torch.library.custom_op
+# would do, but runs so much more of Python that a small call takes twice as long.
+torch.library.define(
+    "oaxe::linear_assignment",
+    "(Tensor cost, Tensor? mask, Tensor? column_mask=None) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+torch.library.impl("oaxe::linear_assignment", "default", _on_the_host)
+torch.library.impl("oaxe::linear_assignment", "cuda", _on_a_gpu)
+torch.library.register_fake("oaxe::linear_assignment", _shape)
+_linear_assignment = torch.ops.oaxe.linear_assignment.default
 
 
 # For each GPU, the memory of the host in which kernels mark the batch rows that are not finite. The
@@ -182,17 +194,19 @@ def _not_finite(rows: list[int], what: str) -> NotFiniteError:
     )
 
 
-def _solve_with_c(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
+def _solve_with_c(cost: Tensor, mask: Tensor | None, by_column: bool) -> tuple[Tensor, int]:
+    """Reads the costs where they lie. By column, these choose among the rows, as the mask says."""
     column = torch.empty(cost.shape[:2], dtype=torch.int64)
     if not column.numel():
         return column, 0
+    (batch, rows, columns), (batch_stride, row_stride, column_stride) = cost.shape, cost.stride()
+    if by_column:
+        rows, columns, row_stride, column_stride = columns, rows, column_stride, row_stride
     not_finite = _solver.solve(
-        cost.data_ptr(),
-        cost.dtype == torch.float64,
-        0 if mask is None else mask.data_ptr(),
-        column.data_ptr(),
-        *cost.shape,
-    )
+        cost.data_ptr(), KINDS.index(cost.dtype), batch, rows, columns,
+        batch_stride, row_stride, column_stride,
+        0 if mask is None else mask.data_ptr(), by_column, column.data_ptr(),
+    )  # fmt: skip
     return column, not_finite
 
 
@@ -206,23 +220,27 @@ def _say_once() -> None:
     )
 
 
-def _solve_with_scipy(cost: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
-    """The same answers, about five times slower; -1 in the first column marks a bad problem."""
+def _solve_with_scipy(cost: Tensor, mask: Tensor | None, by_column: bool) -> tuple[Tensor, int]:
+    """The same answers, about five times slower."""
     import numpy as np
     from scipy.optimize import linear_sum_assignment
 
     _say_once()
     batch, rows, columns = cost.shape
-    column = np.tile(np.arange(rows), (batch, 1))
+    column = np.full((batch, rows), -1)
     not_finite = 0
-    for b, costs in enumerate(cost.numpy()):
-        positions = np.arange(columns) if mask is None else mask[b].numpy().nonzero()[0]
-        costs = costs if mask is None else costs[np.ix_(positions, positions)]
+    for b, costs in enumerate(cost.double().numpy()):
+        i, j = np.arange(rows), np.arange(columns)
+        if mask is not None:
+            j = mask[b].numpy().nonzero()[0]
+            if not by_column:
+                column[b], i = i, j
+        costs = costs[np.ix_(i, j)]
         if np.isfinite(costs).all():
             # an exact scale that keeps sums of the largest float64 costs finite
-            scaled = costs.astype(np.float64) * 2.0**-60
-            column[b, positions[: len(costs)]] = positions[linear_sum_assignment(scaled)[1]]
+            chosen, of_them = linear_sum_assignment(costs * 2.0**-60)
+            column[b, i[chosen]] = j[of_them]
         else:
-            column[b, 0] = -1
+            column[b, 0] = BAD
             not_finite += 1
     return torch.from_numpy(column), not_finite
