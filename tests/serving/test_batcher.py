@@ -1,7 +1,7 @@
 """Batches of requests."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from unittest import mock
 
@@ -46,6 +46,51 @@ def test_requests_while_busy_are_one_batch() -> None:
     assert slow.batches == [("a", 1), ("a", 8), ("a", 6)]
     assert sizes == [1, 8, 6]
     assert batcher.waiting == 0
+
+
+def test_answers_of_a_batch_are_given_in_one_call() -> None:
+    slow = Slow()
+    calls = list[Callable[[], None]]()
+    batcher = Batcher(slow, refuse_x, call=calls.append)
+    answers = [batcher.submit("", ["0"])]
+    slow.began.wait(20)
+    answers += [batcher.submit("", [word]) for word in ("1", "x", "2", "bad")]
+    slow.go.set()
+    assert batcher.close(20)
+    assert len(calls) == 3  # the first, the refused one, and the others
+    assert not any(answer.done() for answer in answers)
+    for call in calls:
+        call()
+    assert [answers[i].result() for i in (0, 1, 3)] == [["0"], ["1"], ["2"]]
+    assert isinstance(answers[2].exception(), KeyError)
+    assert isinstance(answers[4].exception(), ValueError)
+
+
+def test_few_wait_for_others_while_many_are_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oaxe.serving.batcher.PAUSE", 60)
+    slow = Slow()
+    batcher = Batcher(slow, threads=2)
+    answers = [batcher.submit("", ["0"] * 8)]
+    slow.began.wait(20)
+    answers += [batcher.submit("", ["1"] * 2) for _ in range(4)]
+    wait_until(lambda: len(slow.batches) == 2)
+    answers += [batcher.submit("", ["2"])]
+    slow.go.set()
+    assert [len(answer.result(20)) for answer in answers] == [8, 2, 2, 2, 2, 1]
+    assert slow.batches == [("", 8), ("", 8), ("", 1)]
+    assert batcher.close(20)
+
+
+def test_few_do_not_wait_long() -> None:
+    slow = Slow()
+    batcher = Batcher(slow, threads=2)
+    answers = [batcher.submit("", ["0"] * 8)]
+    slow.began.wait(20)
+    answers += [batcher.submit("", ["1"])]
+    wait_until(lambda: len(slow.batches) == 2)  # while the first is translated
+    slow.go.set()
+    assert [len(answer.result(20)) for answer in answers] == [8, 1]
+    assert batcher.close(20)
 
 
 def test_a_large_request_does_not_keep_others_waiting() -> None:

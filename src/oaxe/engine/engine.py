@@ -15,6 +15,7 @@ import numpy as np
 from oaxe.engine.checks import DECODINGS as DECODINGS
 from oaxe.engine.checks import check_config, check_threads, load_tables
 from oaxe.engine.output import FloatOutput, Int8Output
+from oaxe.engine.passes import shared
 from oaxe.engine.search import (
     MOST_RATIO,
     Bools,
@@ -306,21 +307,6 @@ class Engine:
         if f"{side}_from_end" in self.tables:
             x += self.tables[f"{side}_from_end"][from_end(mask)]
         return x
-
-
-def shared(lengths: Sequence[int], at_once: int, threads: int) -> list[list[int]]:
-    """Indices of the sentences of each pass; where they are few, a multiple of the threads.
-
-    Example:
-        >>> shared([12, 11, 10, 9], 128, 2), shared([9, 9], 128, 1)
-        ([[0, 1], [2, 3]], [[0, 1]])
-    """
-    size = max(1, min(at_once, -(-sum(lengths) // threads)))
-    passes = list(batches(lengths, size))
-    while len(passes) % threads and len(passes) > threads and size < at_once:
-        size += 1  # padding took more than that
-        passes = list(batches(lengths, size))
-    return passes
 
 
 def session(path: Path) -> Any:

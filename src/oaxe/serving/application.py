@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from starlette.middleware.cors import CORSMiddleware
@@ -12,7 +12,6 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp
 
 from oaxe.decoding.translator import Translation
-from oaxe.serving.arrivals import Arrivals, settle
 from oaxe.serving.batcher import Batcher, BusyError
 from oaxe.serving.documents import Documents
 from oaxe.serving.errors import RefusedError, busy
@@ -65,8 +64,9 @@ class Service:
             max_waiting=limits.waiting,
             threads=threads,
             watch=self.metrics.batch,
+            call=self._in_loop,
         )
-        self._arrivals = Arrivals()
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one that waits for answers
         waiting = "Sentences that wait for a batch."
         self.metrics.gauge("oaxe_waiting_sentences", waiting, lambda: self.batcher.waiting)
         self._api = describe_api(limits, needs_key=bool(access.api_keys))
@@ -135,13 +135,16 @@ class Service:
             message = "too much is waiting already; try again later"
             raise busy(message, min(wait, self.limits.seconds)) from None
         gone: asyncio.Future[None] = request.state.gone
-        arrival = self._arrivals.of(submitted)
+        self._loop = asyncio.get_running_loop()
+        arrival: asyncio.Future[None] = self._loop.create_future()
 
-        def end(_: object) -> None:
-            settle(arrival)
+        def end(_: object = None) -> None:
+            if not arrival.done():
+                arrival.set_result(None)
 
+        submitted.add_done_callback(end)
         gone.add_done_callback(end)
-        late = arrival.get_loop().call_later(self.limits.seconds, settle, arrival)
+        late = self._loop.call_later(self.limits.seconds, end)
         try:
             await arrival
             if submitted.done():
@@ -154,6 +157,11 @@ class Service:
             gone.remove_done_callback(end)
             late.cancel()
             submitted.cancel()
+
+    def _in_loop(self, finish: Callable[[], None]) -> None:
+        """Called by the threads that translate."""
+        if self._loop and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(finish)
 
     def _check_key(self, request: Request, wanted: Wanted) -> str | None:
         """The API key, where one is needed."""

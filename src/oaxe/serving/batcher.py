@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 Model = TypeVar("Model")
 Answer = TypeVar("Answer")
+PAUSE = 0.01  # seconds that sentences wait for others, while a batch is translated
 FEW = 16  # sentences of a batch that is too small to tell the pace of large ones
 
 
@@ -25,16 +26,21 @@ class Request(Generic[Model, Answer]):
     answers: "Future[list[Answer]]" = field(default_factory=Future)
     taken: int = 0  # sentences that are in a batch, or were
     found: list[Answer] = field(default_factory=list)
+    error: Exception | None = None
 
     @property
     def left(self) -> int:
         return len(self.sentences) - self.taken
 
-    def finish(self, error: Exception | None = None) -> None:
+    @property
+    def is_over(self) -> bool:
+        return self.error is not None or len(self.found) == len(self.sentences)
+
+    def finish(self) -> None:
         if not self.answers.set_running_or_notify_cancel():
             return
-        if error:
-            self.answers.set_exception(error)
+        if self.error:
+            self.answers.set_exception(self.error)
         else:
             self.answers.set_result(self.found)
 
@@ -42,8 +48,10 @@ class Request(Generic[Model, Answer]):
 class Batcher(Generic[Model, Answer]):
     """Threads translate. The requests for one model that arrived meanwhile are the next batch.
 
-    So no request waits for others, and batches grow with the load. Of a request that is larger than
-    a batch, the rest comes after the others that wait; a request that is cancelled is dropped.
+    So batches grow with the load. A request waits for others only while a batch is translated, and
+    no longer than until as many sentences wait as that has, or for a PAUSE. Of a request that is
+    larger than a batch, the rest comes after the others that wait; a request that is cancelled is
+    dropped.
 
     Args:
         translate: an answer for each sentence, by one of the models.
@@ -52,6 +60,8 @@ class Batcher(Generic[Model, Answer]):
         max_waiting: sentences that may wait, unless a single request has more.
         threads: batches that are translated at the same time.
         watch: is told the number of sentences of each batch.
+        call: calls what gives all requests of a batch their answers, such as in an event loop. It
+            is woken once: threads that take turns with each answer take longer.
     """
 
     def __init__(
@@ -63,8 +73,9 @@ class Batcher(Generic[Model, Answer]):
         max_waiting: int = 4_096,
         threads: int = 1,
         watch: Callable[[int], None] = lambda sentences: None,
+        call: Callable[[Callable[[], None]], None] = lambda finish: finish(),
     ) -> None:
-        self._translate, self._check, self._watch = translate, check, watch
+        self._translate, self._check, self._watch, self._call = translate, check, watch, call
         self._max_batch, self._max_waiting = max_batch, max_waiting
         self._requests: deque[Request[Model, Answer]] = deque()
         self._changed = threading.Condition()
@@ -95,7 +106,8 @@ class Batcher(Generic[Model, Answer]):
                 raise BusyError
             self._requests.append(request)
             self.waiting += request.left
-            self._changed.notify()
+            if len(self._requests) == 1 or self._are_enough():
+                self._changed.notify()
         return request.answers
 
     @property
@@ -133,11 +145,13 @@ class Batcher(Generic[Model, Answer]):
                 self._busy -= 1
                 self._running -= size
                 for request, _ in batch:
-                    if request.left and not request.answers.done():
+                    if request.left and not request.error and not request.answers.done():
                         self._requests.append(request)
                     else:
                         self.waiting -= request.left
                 self._changed.notify()
+            if over := [request for request, _ in batch if request.is_over]:
+                self._finish(over)
 
     def _next(self) -> list[tuple[Request[Model, Answer], int]]:
         """Requests for one model, with the sentences to take of each; none at the end."""
@@ -149,6 +163,7 @@ class Batcher(Generic[Model, Answer]):
                         return []
                     self._seconds = self._sentences = 0.0  # it keeps up; others may come
                     self._changed.wait()
+                self._changed.wait_for(self._are_enough, PAUSE)
                 waiting, self._requests = self._requests, deque()
             later = deque[Request[Model, Answer]]()
             for request in waiting:
@@ -167,6 +182,10 @@ class Batcher(Generic[Model, Answer]):
                 self._changed.notify()  # of what is left, another thread
         return batch
 
+    def _are_enough(self) -> bool:
+        """Whether as many wait as are translated now."""
+        return self._closed or self.waiting >= self._running
+
     def _starts(self, request: Request[Model, Answer]) -> bool:
         """Whether it is still wanted and can be translated."""
         try:
@@ -175,10 +194,18 @@ class Batcher(Generic[Model, Answer]):
                     self._check(request.model, request.sentences)
                 return True
         except Exception as error:
-            request.finish(error)
+            request.error = error
+            self._finish([request])
         with self._changed:
             self.waiting -= request.left
         return False
+
+    def _finish(self, requests: list[Request[Model, Answer]]) -> None:
+        def finish() -> None:
+            for request in requests:
+                request.finish()
+
+        self._call(finish)
 
     def _answer(self, batch: list[tuple[Request[Model, Answer], int]]) -> None:
         pieces = [r.sentences[len(r.found) : len(r.found) + count] for r, count in batch]
@@ -190,9 +217,7 @@ class Batcher(Generic[Model, Answer]):
                 for part in batch:
                     self._answer([part])
             else:
-                batch[0][0].finish(error)
+                batch[0][0].error = error
             return
         for request, count in batch:
             request.found += islice(found, count)
-            if len(request.found) == len(request.sentences):
-                request.finish()

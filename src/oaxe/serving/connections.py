@@ -35,6 +35,31 @@ TOO_MANY: ASGIApp = JSONResponse(
 )
 
 
+class Joined:
+    """A transport that sends together what is written at a time: head and body of an answer."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._written = list[bytes]()
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        if not self._written:
+            self._loop.call_soon(self._send)
+        self._written.append(data)
+
+    def _send(self) -> None:
+        self._transport.write(b"".join(self._written))
+        self._written.clear()
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class Connection(Protocol):
     """A connection is cut if it makes no progress: no whole head, no answer taken, in time.
 
@@ -45,10 +70,10 @@ class Connection(Protocol):
     limits = Limits()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(Joined(transport, self.loop))  # type: ignore[arg-type]
         self.gone: asyncio.Future[None] = self.loop.create_future()
         self.app_state = {"gone": self.gone}
-        # Without it the body of an answer waits 40 ms for the client to confirm the head.
+        # Without it an answer waits 40 ms for the client to confirm the one before.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.deadline = self.loop.time() + self.limits.seconds
         self._began = False  # to send a head

@@ -3,14 +3,14 @@
 import ipaddress
 import json
 import logging
+import random
 import re
 import secrets
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,6 +19,7 @@ from oaxe.support.errors import UserError
 
 ACCESS = logging.getLogger("oaxe.access")
 REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
+NO_SNIFFING, CLOSE = (b"x-content-type-options", b"nosniff"), (b"connection", b"close")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -123,19 +124,18 @@ class Guard:
         if scope["type"] != "http":
             return
         start, status = time.perf_counter(), 0
-        headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        identity = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        headers = dict(reversed(scope["headers"]))  # of equal names the first counts
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
+        # No secret: the system's random numbers would make the threads take turns.
+        identity = given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(64):016x}"
 
         async def send_marked(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                marked = MutableHeaders(scope=message)
-                marked["X-Request-Id"] = identity
-                marked["X-Content-Type-Options"] = "nosniff"
-                if self.is_stopping:
-                    marked["Connection"] = "close"
+                marks = [(b"x-request-id", identity.encode()), NO_SNIFFING]
+                marks += [CLOSE] * self.is_stopping
+                message["headers"] = [*message["headers"], *marks]
             await send(message)
 
         try:
@@ -143,8 +143,11 @@ class Guard:
         finally:
             self._note(scope, status, time.perf_counter() - start, identity)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        host, origin = headers.get("host", ""), headers.get("origin")
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, headers: Mapping[bytes, bytes]
+    ) -> None:
+        host = headers.get(b"host", b"").decode("latin-1")
+        origin = headers[b"origin"].decode("latin-1") if b"origin" in headers else None
         app = self._app
         if not self._access.is_host(host):
             app = forbidden(f"this server is not called {host!r}; --allow-host adds a name")

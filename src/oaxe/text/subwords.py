@@ -10,6 +10,7 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from oaxe.support.errors import UserError
 from oaxe.text.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 
+ALONE = 16  # sentences: to call it with each takes less than the thread that it starts for a list
 FEW = 64  # sentences: threads take longer to start than these to encode
 
 
@@ -55,8 +56,8 @@ class Subwords:
 
     def encode(self, sentences: Sequence[str], threads: int = -1) -> list[list[int]]:
         """Token ids of each sentence, without BOS and EOS; -1: a thread for each core."""
-        if len(sentences) == 1:  # a list takes longer
-            return [self._processor.encode(sentences[0])]
+        if len(sentences) < ALONE:
+            return [self._processor.encode(sentence) for sentence in sentences]
         threads = 1 if len(sentences) < FEW else threads
         return self._processor.encode(list(sentences), num_threads=threads)
 
@@ -64,7 +65,7 @@ class Subwords:
         """The text of each list of ids; special symbols, UNK among them, leave no trace."""
         first = len(SYMBOLS)
         words = [[int(i) for i in row if i >= first] for row in ids]
-        if len(words) < 2:  # a list takes longer
+        if len(words) < ALONE:
             return [self._processor.decode_ids(row) for row in words]
         return self._processor.decode(words, num_threads=1)  # more take longer
 
