@@ -39,7 +39,7 @@ class Report:
         self._content: dict[str, Any] = {"environment": environment(), **settings}
         self.console = new_console()
         shown = ", ".join(f"{name} {value}" for name, value in {**machine(), **settings}.items())
-        self.console.print(shown, highlight=False)
+        self.console.print(shown)
 
     def measure(
         self,

@@ -88,7 +88,7 @@ def show_translations(console: Console) -> None:
     try:
         translator = Translator.from_pretrained()
     except UserError as error:
-        console.print(f"No translations to begin with: {error}.\n", highlight=False)
+        console.print(f"No translations to begin with: {error}.\n")
         return
     console.rule("English to German in one pass, by the model in the box")
     translator.translate(["Hello."])  # the first is slower
@@ -104,12 +104,11 @@ def show_translations(console: Console) -> None:
             f"{1e3 * statistics.median(seconds):.0f} ms": found,
         }
         for name, text in rows.items():
-            console.print(f"{name:<10} {text}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"{name:<10} {text}", soft_wrap=True)
         console.print()
     console.print(
         "CMLM + XE is the paper's baseline, Transformer-base, trained on the same sentences; its "
-        "outputs are from the published results.\n",
-        highlight=False,
+        "outputs are from the published results.\n"
     )
 
 

@@ -75,7 +75,7 @@ def run_jobs(jobs: Sequence[Job], per_device: int, console: Console) -> dict[str
                     if problem:
                         failed[job.name] = problem
                     progress.update(bar, advance=job.models)
-                    progress.console.print(f"{problem or 'done'}: {job.name}", highlight=False)
+                    progress.console.print(f"{problem or 'done'}: {job.name}")
         except KeyboardInterrupt:  # running jobs save and stop by themselves
             failed["everything else"] = INTERRUPTED
             for child in multiprocessing.active_children():  # a terminal has done so already

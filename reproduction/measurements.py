@@ -48,7 +48,7 @@ def measure_fluency(study: Study, seeds: int, console: Console) -> None:
         for name, seed in missing_fluency(folder, seeds)
         if (output := folder.output(name, seed, "test")).exists()
     }
-    console.print(f"fluency of {len(outputs) + 1} texts", highlight=False)
+    console.print(f"fluency of {len(outputs) + 1} texts")
     budget = study.recipe.batch_tokens
     for key, lines in {GOLD: gold.first, **outputs}.items():
         known["systems"][key] = perplexity(lm, lines, gold.language, batch_tokens=budget)
@@ -70,7 +70,7 @@ def time_decoding(study: Study, seeds: int, console: Console) -> None:
     if path.exists() or not all(tried.values()):
         return
     chosen = {name: found[0] for name, found in tried.items()}
-    console.print("decoding speed: the models take turns", highlight=False)
+    console.print("decoding speed: the models take turns")
     on_gpu = usable_device(None) == "cuda"
     ways = {name: {f"beam {BEAM}": {"beam": BEAM}} for name in TIMED}
     ways["oaxe"] = {
@@ -111,7 +111,7 @@ def measure_latency(study: Study, names: Sequence[str], console: Console) -> Non
     ]
     if not missing:
         return
-    console.print(f"decoding speed of {len(missing)} systems, in turns", highlight=False)
+    console.print(f"decoding speed of {len(missing)} systems, in turns")
     translators = {}
     for name in missing:
         tests = read_json(folder.result_of_run(name, 1))["tests"]

@@ -34,13 +34,11 @@ def run_all(
     if jobs and not train:
         more = f" and {len(jobs) - 10} more" if len(jobs) > 10 else ""
         names = ", ".join(job.name for job in jobs[:10])
-        console.print(
-            f"not there, and made if --no-train is left out: {names}{more}", highlight=False
-        )
+        console.print(f"not there, and made if --no-train is left out: {names}{more}")
         jobs = []
     if jobs:
         logs = " ".join(dict.fromkeys(str(job.log.parent) for job in jobs))
-        console.print(f"{len(jobs)} to do; logs in {logs}", highlight=False)
+        console.print(f"{len(jobs)} to do; logs in {logs}")
         if preset not in ON_CPU and usable_device(None) == "cpu":
             console.print(f"preset {preset} is made for a GPU: without one it may take days")
     failed = run_jobs(jobs, per_device, console)
@@ -71,7 +69,7 @@ def publish(name: str, report: Report, out: Path, console: Console) -> None:
     """Write a report, and print its notes and tables."""
     write_report(name, report, out)
     for note in report.notes:
-        console.print(note, highlight=False, markup=False)
+        console.print(note)
     for table in report.tables:
-        console.print(markdown(table), highlight=False, markup=False, soft_wrap=True)
-    console.print(f"page: {out / f'{name}.html'}", highlight=False)
+        console.print(markdown(table), soft_wrap=True)
+    console.print(f"page: {out / f'{name}.html'}")

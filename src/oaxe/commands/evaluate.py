@@ -173,4 +173,4 @@ def evaluate(
     write(report, outputs, json, out)  # before anything that a closed pipe could stop
     show(report, console)
     if out is not None:
-        console.print(f"page: {out / 'report.html'}", highlight=False)
+        console.print(f"page: {out / 'report.html'}")

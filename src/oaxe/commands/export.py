@@ -66,4 +66,4 @@ def export(
     export(translator, folder, int8=int8, length_share=length_share, format=format)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
     use = f"; use it with: oaxe translate --model {folder}" * (format == "onnx")
-    console.print(f"{folder}: {size:.1f} MiB{use}", highlight=False, soft_wrap=True)
+    console.print(f"{folder}: {size:.1f} MiB{use}", soft_wrap=True)

@@ -64,6 +64,5 @@ def ngrams(
     counts = ", ".join(f"{len(of.keys):,} of order {n}" for n, of in enumerate(found.orders, 1))
     new_console().print(
         f"{counts}; use them with: --set method=beam --set lm={output}",
-        highlight=False,
         soft_wrap=True,
     )

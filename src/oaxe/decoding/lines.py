@@ -132,7 +132,7 @@ def talk(
             console.print()
             return
         translate = translator.translate_paragraphs if paragraphs else translator.translate
-        console.print(translate([line], **options)[0], highlight=False, markup=False)  # type: ignore[arg-type]
+        console.print(translate([line], **options)[0])  # type: ignore[arg-type]
 
 
 def _chunks(given: Lines, lines: Iterable[str]) -> Iterator[list[str]]:

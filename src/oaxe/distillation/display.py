@@ -38,7 +38,7 @@ def progress_bar(console: Console, total: int, before: int) -> Iterator[Callable
             due = now - printed >= SECONDS_BETWEEN_LINES or done == total
             if due and not console.is_terminal:
                 printed = now
-                console.print(f"distilling: {text}", highlight=False)
+                console.print(f"distilling: {text}")
             return done
 
         show(before)

@@ -123,7 +123,7 @@ def distill(
 
             shards: Shards | None = ranks.first_does(begin)
             if shards is None:
-                console.print(f"{out} is already done with these settings", highlight=False)
+                console.print(f"{out} is already done with these settings")
                 return True
             ranks.must_find(shards.folder / PLAN)
             if valid_lines is not None and ranks.is_first:
@@ -278,9 +278,7 @@ def score_teacher(
     found = corpus_bleu(hypotheses, [references], translator.languages[1])
     score, signature = found["score"], found["signature"]
     write_json(path, {"bleu": score, "signature": signature, "files": files})
-    console.print(
-        f"teacher: BLEU {score:.2f} on {len(sources):,} sentences, {signature}", highlight=False
-    )
+    console.print(f"teacher: BLEU {score:.2f} on {len(sources):,} sentences, {signature}")
     if score < POOR:
         console.print(
             "warning: students of this teacher will be no better; are the files of --valid in the "

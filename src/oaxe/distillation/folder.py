@@ -61,7 +61,7 @@ def open_folder(
                 f"{out} has {' and '.join(found)} already, which would be overwritten; "
                 "choose another folder for --out"
             )
-        console.print(f"reading {source}", highlight=False)
+        console.print(f"reading {source}")
         counts = survey(source, translator)
         plan = {"settings": settings, "counts": counts, "shard_size": shard_size(counts["lines"])}
     compare(out, plan["settings"], settings)
@@ -69,8 +69,7 @@ def open_folder(
         limit = translator.system.max_length
         console.print(
             f"warning: {cut:,} lines have more than {limit} subwords, the most that this teacher "
-            f"can read, and are cut there; `oaxe prepare --max-length {limit}` drops these pairs",
-            highlight=False,
+            f"can read, and are cut there; `oaxe prepare --max-length {limit}` drops these pairs"
         )
     folder.mkdir(exist_ok=True)
     plan["starts"] = [*plan.get("starts", []), environment() | {"batch_tokens": batch_tokens}]
@@ -106,7 +105,6 @@ def finish(
         f"raw validation and test text:\n  oaxe prepare FOLDER --from {source_language} "
         f"--to {target_language} --subwords {out / SUBWORDS} --train {out / left} {out / right} "
         "--valid ... --test ...",
-        highlight=False,
         soft_wrap=True,
     )
 

@@ -113,7 +113,7 @@ def measure(
     texts = {split: Corpus.open(out / "data", split) for split in splits}
     bleu: dict[str, dict[str, Any]] = {}
     for name, each in ways.items():
-        console.print(f"translating: {name}", highlight=False)
+        console.print(f"translating: {name}")
         language, most = plan.asked.target_language, plan.sentences
         bleu[name] = {s: _bleu(each, text, language, most) for s, text in texts.items()}
     lines = texts[splits[-1]].sources_text[:BATCH]

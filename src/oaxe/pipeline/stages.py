@@ -238,7 +238,7 @@ class Build:
                 translator.change_decoding(**best_beam(translator, self.finished, self.out))
             export(translator, self.out / "cpu", int8=True)
         except UserError as error:
-            self.console.print(f"no model for a CPU: {error}", highlight=False)
+            self.console.print(f"no model for a CPU: {error}")
 
 
 def build(out: Path, asked: Asked, console: Console, *, dry_run: bool = False) -> bool:
@@ -251,11 +251,11 @@ def build(out: Path, asked: Asked, console: Console, *, dry_run: bool = False) -
     """
     plan, is_new = find_plan(out, asked), False
     if plan is None:
-        console.print("measuring how long an update takes", highlight=False)
+        console.print("measuring how long an update takes")
         plan, is_new = make_plan(asked), True
     show(plan_table(plan), console)
     if doubt := doubts(plan):
-        console.print(doubt, highlight=False, soft_wrap=True)
+        console.print(doubt, soft_wrap=True)
     if dry_run:
         return True
     with locked(out, "building"):
@@ -270,12 +270,12 @@ def build(out: Path, asked: Asked, console: Console, *, dry_run: bool = False) -
         except StoppedError:
             return False
     text = (out / "report.md").read_text(encoding="utf-8")
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)
     return True
 
 
 def show(table: TextTable, console: Console) -> None:
-    console.print(table.title, highlight=False, markup=False)
+    console.print(table.title)
     shown = Table(*table.head, box=None)
     for column in shown.columns[1:]:
         column.justify = "right"

@@ -106,7 +106,7 @@ def prepare(
     pairs = {split: pair for split, pair in given if pair is not None}
     check_languages(source_language, target_language, pairs)
     for warning in suspicious(source_language, target_language, pairs):
-        console.print(f"warning: {warning}", highlight=False, markup=False)
+        console.print(f"warning: {warning}")
     inputs = {
         f"{split}.{side}": input_checksum(path)
         for split, pair in pairs.items()
@@ -373,9 +373,8 @@ def summarise(manifest: Manifest, console: Console) -> None:
     for name, split in manifest.splits.items():
         console.print(
             f"{name}: {split.pairs:,} pairs, {split.tokens[0]:,} + {split.tokens[1]:,} tokens, "
-            f"{sum(split.unknown):,} unknown",
-            highlight=False,
+            f"{sum(split.unknown):,} unknown"
         )
         if split.dropped:
             files = " and ".join(split.files)
-            console.print(f"  dropped from {files}: {describe(split.dropped)}", highlight=False)
+            console.print(f"  dropped from {files}: {describe(split.dropped)}")

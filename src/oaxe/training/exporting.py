@@ -60,7 +60,7 @@ def choose_cpu_decoding(
         choose_share(translator, validation)
     else:
         return False
-    console.print(f"decoding, chosen on validation: {translator.decoding_with()}", highlight=False)
+    console.print(f"decoding, chosen on validation: {translator.decoding_with()}")
     return True
 
 

@@ -66,7 +66,7 @@ class RunLog:
                 self._board.add_scalar(f"{record['what']}/{name}", value, record["step"])
         line = in_one_line(record)
         if record["what"] == "valid" or not self.console.is_terminal:
-            self.console.print(f"{record['what']}: {line}", highlight=False)
+            self.console.print(f"{record['what']}: {line}")
             self._shown = time.monotonic()
         if record["what"] == "train":
             self._progress.update(self._task, figures=line)
@@ -78,7 +78,7 @@ class RunLog:
             self._progress.update(self._task, figures=f"step {step}")
         first = step == self._begun + 1
         if not self.console.is_terminal and (first or time.monotonic() > self._shown + SILENCE):
-            self.console.print(f"step {step:,} of {of:,.0f}", highlight=False)
+            self.console.print(f"step {step:,} of {of:,.0f}")
             self._shown = time.monotonic()
 
     def close(self) -> None:

@@ -106,7 +106,7 @@ def _train(settings: Settings, parts: Parts, ranks: Ranks, console: Console) -> 
             console.print("interrupted; the same command continues from here")
         return result
     if ranks.is_first and position.step == step_before:
-        console.print("there is nothing left to train", highlight=False)
+        console.print("there is nothing left to train")
     result |= _finish(settings, trainer)
     result |= _choose(settings, trainer, translator, console)
     if ranks.is_first:
@@ -118,8 +118,7 @@ def _train(settings: Settings, parts: Parts, ranks: Ranks, console: Console) -> 
         use = "translate --model" if parts.system.translates else "evaluate --lm"
         console.print(
             f"{reason}: {in_one_line({metric: result[metric]})} on validation ({result['model']}); "
-            f"use it with: oaxe {use} {folder}{own}",
-            highlight=False,
+            f"use it with: oaxe {use} {folder}{own}"
         )
     return result
 
@@ -176,15 +175,14 @@ def assemble(
         averages = f"; averages of the weights, train.ema {ema:g}" if ema else ""
         console.print(
             f"{system.name}, {system.n_parameters:,} parameters, {len(corpus):,} pairs, "
-            f"{ranks.world_size} x {ranks.device.type}, run {folder}{averages}",
-            highlight=False,
+            f"{ranks.world_size} x {ranks.device.type}, run {folder}{averages}"
         )
     if ranks.is_first and start:
         line = f"started from {settings.train.init_from}: {start}"
         if start.is_doubtful:
-            console.print(f"warning: {line}", style="yellow", highlight=False)
+            console.print(f"warning: {line}", style="yellow")
         else:
-            console.print(line, highlight=False)
+            console.print(line)
     translator = translator_of(settings, system)
     translator.cuda_graphs = False  # training needs the memory that they would keep
     metric, score = metric_of(translator)
@@ -286,8 +284,7 @@ def _choose(
     if trainer.ranks.is_first:
         console.print(
             f"decoding, the best of {len(tried)} on validation: {translator.decoding_with()}; "
-            f"{in_one_line({'bleu': best})}, length ratio {tried[0]['length_ratio']:.3f}",
-            highlight=False,
+            f"{in_one_line({'bleu': best})}, length ratio {tried[0]['length_ratio']:.3f}"
         )
     return {"bleu": best, "decoding": translator.decoding, "decodings": tried}
 

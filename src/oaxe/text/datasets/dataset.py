@@ -114,7 +114,7 @@ def get_split(name: str, split: str, here: Path, console: Console) -> None:
         elif split == "train" and entry.archives:
             (here / ARCHIVES).mkdir(parents=True, exist_ok=True)
             found = [(get_archive(a, here, console), a.members) for a in entry.archives]
-            console.print(f"putting {first} and {second} together", highlight=False)
+            console.print(f"putting {first} and {second} together")
             join_archives(found, outputs)
             record_sums(here, *(f"{ARCHIVES}/{path.name}" for path, _ in found))
         else:
@@ -147,8 +147,7 @@ def get_archive(archive: Archive, here: Path, console: Console) -> Path:
     download(archive.url, path, expected, console)
     if expected is None:  # recorded later: a file that cannot be read must not become the standard
         console.print(
-            f"its SHA-256 is not known to us; recorded in {here / SUMS} if it can be read",
-            highlight=False,
+            f"its SHA-256 is not known to us; recorded in {here / SUMS} if it can be read"
         )
     return path
 

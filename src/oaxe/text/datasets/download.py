@@ -40,7 +40,7 @@ def download(url: str, path: Path, expected: str | None, console: Console) -> No
     """
     part = path.with_name(f"{path.name}.part")
     if not console.is_terminal:
-        console.print(f"downloading {url}", highlight=False)
+        console.print(f"downloading {url}")
     columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         fetch_with_retries(url, part, progress)
