@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from oaxe.support.devices import usable_device
-from oaxe.support.errors import UserError
+from oaxe.support.errors import UserError, listed
 from oaxe.support.files import make_folder
 from oaxe.support.tables import markdown
 from reproduction.jobs import INTERRUPTED, Job, run_jobs, what_is_missing
@@ -57,11 +57,11 @@ def run_all(
 
 def refuse_other_settings(differences: Mapping[Path, Sequence[str]], out: Path) -> None:
     """Results of other settings must not stand beside those of these: by path, what differs."""
-    problems = [f"  {path}: {', '.join(found)}" for path, found in differences.items() if found]
+    problems = [f"{path}: {', '.join(found)}" for path, found in differences.items() if found]
     if problems:
         raise UserError(
-            "there are results of other settings:\n" + "\n".join(problems) + "\nChoose another "
-            f"--out; or remove them in {out}, their runs, and what was made from them"
+            f"there are results of other settings:{listed(problems)}\nChoose another --out; or "
+            f"remove them in {out}, their runs, and what was made from them"
         )
 
 

@@ -21,7 +21,7 @@ from oaxe.decoding.translator import Translator
 from oaxe.distillation.shards import Shards, shard_size
 from oaxe.support import strict_json
 from oaxe.support.checksums import Checksum, checksum, problem
-from oaxe.support.config import changed
+from oaxe.support.config import check_same
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
 from oaxe.support.files import appears_whole, write_json
@@ -130,11 +130,8 @@ def survey(source: Path, translator: Translator) -> dict[str, int]:
 
 def compare(out: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     """Raises UserError if the settings that the translations depend on have changed."""
-    if differences := changed(before, now):
-        raise UserError(
-            f"{out} holds a distillation with other settings:\n  " + "\n  ".join(differences) + "\n"
-            "Choose another folder for --out, or remove this one to start anew"
-        )
+    advice = "Choose another folder for --out, or remove this one to start anew"
+    check_same(before, now, f"{out} holds a distillation with other settings", advice)
 
 
 def verify(out: Path, files: dict[str, dict[str, Any]]) -> None:

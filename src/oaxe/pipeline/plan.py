@@ -17,7 +17,7 @@ from oaxe.pipeline import recipes
 from oaxe.pipeline.probe import seconds_an_update
 from oaxe.pipeline.recipes import GLANCING, Machine
 from oaxe.pipeline.survey import Survey, held_out, survey
-from oaxe.support.config import build, changed, load, required, to_mapping
+from oaxe.support.config import build, check_same, load, required, to_mapping
 from oaxe.support.devices import usable_device
 from oaxe.support.errors import UserError, did_you_mean
 from oaxe.support.files import make_folder, write_whole
@@ -164,11 +164,12 @@ def find_plan(out: Path, asked: Asked) -> Plan | None:
             )
         return None
     plan = load(Plan, path)
-    if differences := changed(_comparable(plan.asked), _comparable(asked)):
-        raise UserError(
-            f"{out} holds another build:\n  " + "\n  ".join(differences) + "\n"
-            "Give the same command to continue it, or another folder to begin a new one"
-        )
+    check_same(
+        _comparable(plan.asked),
+        _comparable(asked),
+        f"{out} holds another build",
+        "Give the same command to continue it, or another folder to begin a new one",
+    )
     return plan
 
 

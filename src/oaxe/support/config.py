@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from oaxe.support.errors import UserError, did_you_mean, nearest
+from oaxe.support.errors import UserError, did_you_mean, listed, nearest
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ def build(kind: type[T], content: Mapping[str, Any], where: str = "configuration
     value = _build(kind, content, "", problems)
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise UserError(f"{where}: {count}\n" + "\n".join(f"  {problem}" for problem in problems))
+        raise UserError(f"{where}: {count}{listed(problems)}")
     return value
 
 
@@ -144,6 +144,12 @@ def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name)
     ]
+
+
+def check_same(before: Mapping[str, Any], now: Mapping[str, Any], what: str, advice: str) -> None:
+    """Raises UserError with all values that differ: what is wrong, and what to do."""
+    if differences := changed(before, now):
+        raise UserError(f"{what}:{listed(differences)}\n{advice}")
 
 
 def documented(kind: type[Any], indent: str = "") -> str:

@@ -20,7 +20,7 @@ from rich.progress import Progress
 
 from oaxe.support import strict_json
 from oaxe.support.checksums import Checksum, checksum
-from oaxe.support.config import changed
+from oaxe.support.config import check_same
 from oaxe.support.errors import UserError
 from oaxe.support.files import make_folder, sync, write_json
 from oaxe.support.processes import in_order
@@ -262,12 +262,12 @@ def input_checksum(path: Path) -> Checksum:
 def finished(out: Path, options: dict[str, Any], inputs: dict[str, Checksum]) -> Manifest:
     """The manifest of a folder that is undamaged and was made from the same options and files."""
     manifest = read_manifest(out)
-    differences = changed(manifest.options | manifest.inputs, options | inputs)
-    if differences:
-        raise UserError(
-            f"{out} was prepared from something else:\n  " + "\n  ".join(differences) + "\n"
-            "Choose another folder, or replace this one with --overwrite"
-        )
+    check_same(
+        manifest.options | manifest.inputs,
+        options | inputs,
+        f"{out} was prepared from something else",
+        "Choose another folder, or replace this one with --overwrite",
+    )
     verify_files(out, manifest, manifest.files)
     return manifest
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from oaxe.decoding.saved import differences
+from oaxe.decoding.saved import check_weights
 from oaxe.support.errors import UserError
 
 GROUP = "averages"  # of tensors in a checkpoint
@@ -71,8 +71,7 @@ class Averages:
                 f"{where} has no averages of the weights: its run began without train.ema; go on "
                 "with train.ema=0, or choose another folder for `run`"
             )
-        if problems := differences(self.tensors(), checkpoint[GROUP]):
-            raise UserError(f"{where} has averages of another model:\n  " + "\n  ".join(problems))
+        check_weights(self.tensors(), checkpoint[GROUP], f"{where} has averages of another model")
         for name, average in self.tensors().items():
             average.copy_(checkpoint[GROUP][name])
 

@@ -24,7 +24,7 @@ from oaxe.support.config import (
     required,
     to_mapping,
 )
-from oaxe.support.errors import UserError
+from oaxe.support.errors import UserError, listed
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def build_settings(
     found = dict(vars(build(class_of(sections), content, where)))
     settings = Settings(options=found.pop(own), **found)
     if problems := _contradictions(settings):
-        raise UserError(f"{where}:\n" + "\n".join(f"  {problem}" for problem in problems))
+        raise UserError(f"{where}:{listed(problems)}")
     return settings
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from oaxe.decoding.saved import load_folder
 from oaxe.model.transformer import SIZES
 from oaxe.support.config import changed
-from oaxe.support.errors import UserError
+from oaxe.support.errors import UserError, listed
 from oaxe.systems import System, section
 from oaxe.text.corpus import load_subwords
 from oaxe.text.languages import check_direction
@@ -63,10 +63,10 @@ def start_from(
     start = take_over(system, found)
     if start.share < LEAST:
         raise UserError(
-            f"train.init_from {path} has no weights that fit this model:\n  "
-            + "\n  ".join(start.other_settings or start.new[:SHOWN])
-            + "\nGive a model of the same size, change the settings of this run, or start from "
-            "random weights: --set train.init_from=null"
+            f"train.init_from {path} has no weights that fit this model:"
+            f"{listed(start.other_settings or start.new[:SHOWN])}\n"
+            "Give a model of the same size, change the settings of this run, or start from random "
+            "weights: --set train.init_from=null"
         )
     return start
 

@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from oaxe.decoding.saved import differences
+from oaxe.decoding.saved import check_weights
 from oaxe.losses import NotFiniteError
 from oaxe.losses.assignment import forget_costs
 from oaxe.model.span_attention import has_kernel
@@ -329,21 +329,17 @@ class Trainer:
         if found is None:
             return
         path, tensors, state = found
-        problems = differences(self.system.state_dict(), tensors["model"])
-        if problems:
-            raise UserError(f"{path} is of another model:\n  " + "\n  ".join(problems))
+        check_weights(self.system.state_dict(), tensors["model"], f"{path} is of another model")
         self.system.load_state_dict(tensors["model"])
         load_optimizer(self.update.optimizer, tensors["optimizer"])
         if self.update.averages:
             self.update.averages.load(tensors, str(path))
         self.position = Position(**state)
         self.update.statistics.carried = self.position.statistics
-        if self.ranks.is_first:
-            self.console.print(f"resumed from {path}")
+        self.console.print(f"resumed from {path}")
 
     def warn(self, message: str) -> None:
-        if self.ranks.is_first:
-            self.console.print(f"warning: {message}", style="yellow")
+        self.console.print(f"warning: {message}", style="yellow")
 
 
 def is_packed(settings: Settings, system: System, ranks: Ranks) -> bool:
