@@ -25,6 +25,10 @@ Size = Annotated[str, typer.Option(help="Size of the Transformer, such as base o
 Vocab = Annotated[int, typer.Option(min=100, help="Size of the vocabulary, in subwords.")]
 Tokens = Annotated[int, typer.Option(min=1, help="Target tokens in the batch.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Prepared folder. Default: synthetic sentences."),
+]
 JsonPath = Annotated[
     Path | None, typer.Option(help="Also write every sample to this file.", dir_okay=False)
 ]

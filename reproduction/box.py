@@ -144,8 +144,7 @@ def make(
     from oaxe.text.bleu import corpus_bleu
     from oaxe.text.corpus import Corpus
     from oaxe.text.manifest import read_manifest
-    from oaxe.text.ngram_files import NGRAMS, save_ngrams
-    from oaxe.text.ngrams import estimate
+    from oaxe.text.ngram_files import NGRAMS, count_ngrams
     from oaxe.training.exporting import choose_cpu_decoding
     from oaxe.training.run import load_translator
     from oaxe.training.settings import load_settings
@@ -155,9 +154,7 @@ def make(
     own = translators["the same in torch"] = load_translator(str(run), "cpu")
     shutil.rmtree(folder, ignore_errors=True)
     with TemporaryDirectory() as lm:
-        targets = Corpus.open(data, "train").targets
-        counted = estimate(targets, own.subwords.vocab_size, ORDER, PRUNED)
-        save_ngrams(Path(lm), counted, own.subwords)
+        count_ngrams(data, Path(lm), ORDER, PRUNED)
         choose_cpu_decoding(own, str(run), console, Path(lm))
         export(own, folder, int8=True)
         own.change_decoding(lm=str(folder / NGRAMS))

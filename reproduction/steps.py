@@ -18,15 +18,13 @@ from oaxe.distillation.distill import distill
 from oaxe.evaluation.evaluate import Options, evaluate
 from oaxe.evaluation.references import References, read_references
 from oaxe.support.errors import UserError
-from oaxe.support.files import write_whole
 from oaxe.systems import find as find_system
-from oaxe.text.corpus import Corpus, load_subwords
+from oaxe.text.corpus import Corpus
 from oaxe.text.datasets.catalogue import find
 from oaxe.text.datasets.dataset import Dataset, dataset
-from oaxe.text.lines import Pair, read_parallel
+from oaxe.text.lines import Pair, read_pairs, write_lines
 from oaxe.text.manifest import SUBWORDS, read_manifest
-from oaxe.text.ngram_files import save_ngrams
-from oaxe.text.ngrams import estimate
+from oaxe.text.ngram_files import count_ngrams
 from oaxe.text.prepare import prepare
 from oaxe.training.ranks import Ranks
 from oaxe.training.run import load_translator, train
@@ -122,8 +120,7 @@ def prepare_raw(study: Study, console: Console) -> None:
     for name, gold in held_out_sets(study, found):  # "test" comes last: then all are there
         entries = zip(gold.sources or (), gold.texts, strict=True)
         lines = [json.dumps({"src": s, "refs": r}, ensure_ascii=False) for s, r in entries]
-        kept = lines[: recipe.held_out]
-        write_whole(folder.gold / f"{name}.jsonl", "".join(f"{line}\n" for line in kept))
+        write_lines(folder.gold / f"{name}.jsonl", lines[: recipe.held_out])
 
 
 def training_set(study: Study, console: Console) -> Dataset:
@@ -138,12 +135,9 @@ def beginning(pair: Pair, count: int | None, stem: Path) -> Pair:
     if count is None:
         return pair
     stem.parent.mkdir(parents=True, exist_ok=True)
-    chunks = read_parallel(*pair)
-    pairs = (p for chunk in chunks for p in zip(chunk.sources, chunk.targets, strict=True))
-    sources, targets = zip(*islice(pairs, count), strict=True)
     paths = stem.with_suffix(".source"), stem.with_suffix(".target")
-    for path, lines in zip(paths, (sources, targets), strict=True):
-        write_whole(path, "".join(f"{line}\n" for line in lines))
+    for path, lines in zip(paths, zip(*islice(read_pairs(*pair), count), strict=True), strict=True):
+        write_lines(path, lines)
     return paths
 
 
@@ -201,11 +195,8 @@ def prepare_distilled(study: Study, kind: DataKind, console: Console) -> None:
     )
 
 
-def count_ngrams(study: Study, console: Console) -> None:
-    data = study.folder.data("raw")
-    subwords = load_subwords(data)
-    found = estimate(Corpus.open(data, "train").targets, subwords.vocab_size, ORDER, [0])
-    save_ngrams(study.folder.ngrams, found, subwords)
+def write_ngrams(study: Study, console: Console) -> None:
+    count_ngrams(study.folder.data("raw"), study.folder.ngrams, ORDER)
 
 
 def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Console) -> None:
@@ -309,7 +300,7 @@ def scores(
         report, systems = evaluate(gold, [], [model], options, console)
         output = folder.output(saved, seed, test)
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(output, "".join(f"{line}\n" for line in systems[0].scored))
+        write_lines(output, systems[0].scored)
         keys = "language", "unit", "sentences", "gold", "notes", "inputs"
         found[test] = report["systems"][name] | {key: report[key] for key in keys}
     return found

@@ -34,7 +34,7 @@ from oaxe.support.locks import UNTIL_RELEASED, locked
 from oaxe.text.bleu import corpus_bleu
 from oaxe.text.guess import ENOUGH, warn_of_target
 from oaxe.text.languages import check_direction, language_in_name
-from oaxe.text.lines import Pair, read_in_chunks, read_parallel
+from oaxe.text.lines import Pair, read_in_chunks, read_pairs
 from oaxe.text.manifest import read_manifest
 from oaxe.text.prepare import input_checksum
 from oaxe.training.interruption import AbandonedError, Interruption
@@ -89,7 +89,7 @@ def distill(
         UserError: a file or the teacher cannot be used, or the folder holds something else.
     """
     inputs = [asdict(input_checksum(path)) for path in (source, *(valid or ()))]
-    valid_lines = read_all(valid) if valid else None  # before the folder is bound to them
+    valid_lines = [*read_pairs(*valid)] if valid else None  # before the folder is bound to them
     ranks = join(LONGEST_SHARD)
     interruption = Interruption(alone=True)  # no rank waits for another
     if not ranks.is_first:
@@ -255,17 +255,10 @@ def fingerprint(translator: Translator) -> str:
     return digest.hexdigest()
 
 
-def read_all(pair: Pair) -> tuple[list[str], list[str]]:
-    """Sources and references."""
-    chunks = list(read_parallel(*pair))
-    sources = [line for chunk in chunks for line in chunk.sources]
-    return sources, [line for chunk in chunks for line in chunk.targets]
-
-
 def score_teacher(
     path: Path,
     translator: Translator,
-    valid: tuple[list[str], list[str]],
+    valid: list[tuple[str, str]],  # sources and references
     files: list[dict[str, Any]],
     how: dict[str, Any],
     console: Console,
@@ -273,7 +266,7 @@ def score_teacher(
     """Measure the BLEU of the teacher with these settings, once for the same files."""
     if read_json(path).get("files") == files:
         return
-    sources, references = valid
+    sources, references = map(list, zip(*valid, strict=True))
     hypotheses = translate_quietly(translator, sources, how)
     found = corpus_bleu(hypotheses, [references], translator.languages[1])
     score, signature = found["score"], found["signature"]

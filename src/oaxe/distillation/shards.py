@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from oaxe.support.errors import UserError
-from oaxe.support.files import write_whole
+from oaxe.text.lines import write_lines
 
 FEWEST, MOST = 1_024, 8_192  # sentences of a shard
 WANTED = 32  # shards, if they are not too small then: enough to share between the GPUs of a machine
@@ -59,7 +59,7 @@ class Shards:
     def write(self, number: int, lines: Sequence[str]) -> None:
         # Under a name of its own: a process that outlived an earlier start may write it too.
         own = self.path(number).with_suffix(f".{uuid4().hex}")
-        write_whole(own, "".join(f"{line}\n" for line in lines))
+        write_lines(own, lines)
         own.replace(self.path(number))
 
     def lines_done(self) -> int:

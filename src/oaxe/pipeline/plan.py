@@ -66,6 +66,10 @@ class Asked:
         return (Path(files[0]), Path(files[1])) if files else None
 
     @property
+    def shares(self) -> dict[str, float]:
+        return SHARES_DISTILLED if self.distil else SHARES
+
+    @property
     def command(self) -> str:
         """The words behind ``oaxe build OUT``."""
         words = [f"--from {self.source_language} --to {self.target_language}"]
@@ -108,8 +112,7 @@ class Plan:
     @property
     def other_minutes(self) -> float:
         """For everything that is no training."""
-        used = sum((SHARES_DISTILLED if self.asked.distil else SHARES).values())
-        return (1 - used) * self.asked.minutes
+        return (1 - sum(self.asked.shares.values())) * self.asked.minutes
 
     @property
     def minutes(self) -> float:
@@ -201,7 +204,7 @@ def make_plan(asked: Asked, probe: Probe = seconds_an_update) -> Plan:
     on_cpu = asked.device == "cpu"
     sentences = max(LEAST_SENTENCES, int(SENTENCES_A_MINUTE * asked.minutes)) * on_cpu
     machine = Machine(asked.device, size, found.pairs, sentences)
-    shares = SHARES_DISTILLED if asked.distil else SHARES
+    shares = asked.shares
     epoch = found.pairs * sum(target for _, target in found.lengths) / len(found.lengths)
 
     def training(name: str, most: float, *more: str) -> Training:
@@ -284,8 +287,7 @@ def doubts(plan: Plan) -> str:
     updates, minutes = plan.teacher.updates, plan.asked.minutes
     if updates >= FEW_UPDATES:
         return ""
-    share = (SHARES_DISTILLED if plan.asked.distil else SHARES)["teacher"]
-    enough = math.ceil(FEW_UPDATES * plan.teacher.seconds / 60 / share)
+    enough = math.ceil(FEW_UPDATES * plan.teacher.seconds / 60 / plan.asked.shares["teacher"])
     more = f"--minutes {enough}" if enough > minutes else "more text"
     return (
         f"expect little: the teacher has {updates:,} updates, and with fewer than {FEW_UPDATES:,} "

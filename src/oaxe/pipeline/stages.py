@@ -52,11 +52,9 @@ from oaxe.support.extras import EXTRAS
 from oaxe.support.files import write_whole
 from oaxe.support.locks import locked
 from oaxe.support.tables import TextTable
-from oaxe.text.corpus import Corpus, load_subwords
 from oaxe.text.lines import Pair
 from oaxe.text.manifest import MANIFEST, SUBWORDS
-from oaxe.text.ngram_files import save_ngrams
-from oaxe.text.ngrams import estimate
+from oaxe.text.ngram_files import count_ngrams
 from oaxe.text.prepare import prepare
 from oaxe.training.run import load_translator, train
 from oaxe.training.settings import build_settings
@@ -198,13 +196,8 @@ class Build:
             raise StoppedError
 
     def count_ngrams(self) -> None:
-        data = self.out / "data"
-        subwords = load_subwords(data)
-        targets = Corpus.open(data, "train").targets
-        limits = [0, 0, 0, 1] if self.plan.pairs > 1_000_000 else [0]
-        save_ngrams(
-            self.out / "ngrams", estimate(targets, subwords.vocab_size, ORDER, limits), subwords
-        )
+        limits = [0, 0, 0, 1] if self.plan.pairs > 1_000_000 else []
+        count_ngrams(self.out / "data", self.out / "ngrams", ORDER, limits)
 
     @property
     def finished(self) -> Path:

@@ -165,8 +165,7 @@ def documented(kind: type[Any], indent: str = "") -> str:
         else:
             text = "???"
             if field.default is not dataclasses.MISSING:
-                value = to_mapping(field.default)
-                text = in_one_line(value)
+                text = in_one_line(to_mapping(field.default))
             lines.append(
                 _line(f"{indent}{field.name}: {text}", _type_name(hint), field.metadata["help"])
             )
@@ -236,10 +235,6 @@ def _fields(kind: type[Any]) -> list[tuple[dataclasses.Field[Any], Any]]:
     return [(field, hints[field.name]) for field in dataclasses.fields(kind)]
 
 
-def _names(kind: type[Any]) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind)]
-
-
 def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any:
     if not isinstance(content, Mapping):
         problems.append(
@@ -247,11 +242,12 @@ def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any
         )
         return None
     fields = _fields(kind)
-    names = _names(kind)
+    names = [field.name for field, _ in fields]
     for key in content:
         if key not in names:
             known = f"; known: {', '.join(names)}" if names else "; there are none here"
-            inside = [f.name for f, hint in fields if _is_section(hint) and key in _names(hint)]
+            parts = [(f.name, getattr(hint, "__dataclass_fields__", ())) for f, hint in fields]
+            inside = [name for name, options in parts if key in options]
             close = did_you_mean(_plain(key), names, path)
             if inside and not close:
                 close = f"; did you mean {path}{inside[0]}.{_plain(key)}?"

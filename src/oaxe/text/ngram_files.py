@@ -7,7 +7,7 @@ config.json          format, order, vocabulary, precision, checksums of that fil
 ``config.json`` is written last: a folder that has it is whole.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from oaxe.support import strict_json
 from oaxe.support.checksums import Checksum, checksum_of, problem
 from oaxe.support.errors import UserError
 from oaxe.support.files import appears_whole, write_json
+from oaxe.text.corpus import Corpus, load_subwords
 from oaxe.text.lines import read_lines
-from oaxe.text.ngrams import NEVER, NGrams, Order
+from oaxe.text.ngrams import NEVER, NGrams, Order, estimate
 from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import BOS, EOS, SYMBOLS, UNK
 
@@ -71,6 +72,13 @@ def save_ngrams(
         raise UserError(
             f"cannot write {folder}: {error.strerror}; make room, or name another"
         ) from error
+
+
+def count_ngrams(data: Path, folder: Path, order: int, prune: Sequence[int] = ()) -> None:
+    """Write the folder of those in the training targets of prepared data."""
+    subwords = load_subwords(data)
+    targets = Corpus.open(data, "train").targets
+    save_ngrams(folder, estimate(targets, subwords.vocab_size, order, prune), subwords)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
