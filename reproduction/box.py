@@ -84,7 +84,7 @@ The sentences are from [Tatoeba](https://tatoeba.org), by its contributors, unde
 
 
 def show_translations(console: Console) -> None:
-    """Print them; without the model, a line that says so."""
+    """Print them, or a line that there is no model."""
     try:
         translator = Translator.from_pretrained()
     except UserError as error:

@@ -1,4 +1,4 @@
-"""One runner for the synthetic task and for translation: what is missing is done, then reported."""
+"""The runner of the synthetic task and of translation: missing jobs are done, reports written."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

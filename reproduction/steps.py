@@ -39,7 +39,7 @@ from reproduction.recipes import Recipe
 
 BEAM = 5
 ORDER = 4  # of n-grams
-JUDGE, JUDGED = "cmlm", 20  # who chooses, among how many hypotheses
+JUDGE, JUDGED = "cmlm", 20  # the model that chooses, and the number of hypotheses
 # Test sets of other domains, and the names of their data sets.
 OTT, NEWS = ("ott2018", "ott2018-en-de"), ("newstest2014", "newstest-en-de")
 
@@ -159,7 +159,7 @@ def held_out_sets(study: Study, found: Dataset) -> Iterator[tuple[str, Reference
 
 
 def write_text(study: Study, kind: DataKind, console: Console) -> None:
-    """The teacher's translations, or those of its hypotheses that the judge likes best."""
+    """The teacher's translations, or those of its hypotheses that the judge finds likeliest."""
     folder = study.folder
     source = Path(read_manifest(folder.data("raw")).splits["train"].files[0])
     finished = distill(
@@ -218,6 +218,7 @@ def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Conso
             trained |= tried
         elif one.system == "transformer":
             decoding = {"beam": BEAM}
+        speeds = [entry["tokens_per_second"] for entry in metrics(run) if entry["what"] == "train"]
         folder.write_result(
             saved,
             seed,
@@ -230,7 +231,7 @@ def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Conso
                 **trained,
                 "started_from": start and read_json(folder.run(*start) / RESULT),
                 "processes_on_device": jobs,
-                "tokens_per_second": median_speed(run),
+                "tokens_per_second": median(speeds) if speeds else None,
                 "validations": validations(run, "step", "loss", "bleu", "length_accuracy"),
             },
             tests={} if one.stage == "lm" else scores(study, name, saved, seed, decoding, console),
@@ -245,12 +246,6 @@ def lines_of_code(one: Experiment) -> int:
     sources = [find_system(one.system).__file__]
     sources += [inspect.getfile(CRITERIA[loss["name"]])] if loss else []
     return sum(len(Path(str(path)).read_text().splitlines()) for path in sources)
-
-
-def median_speed(run: Path) -> float | None:
-    """Target tokens a second while training."""
-    found = [entry["tokens_per_second"] for entry in metrics(run) if entry["what"] == "train"]
-    return median(found) if found else None
 
 
 def chosen_decoding(study: Study, name: str, seed: int) -> tuple[dict[str, Option], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a saved model may say: its files come from anybody, and a mistake must not hang or mislead.
+"""Checks of a saved model, whose files may come from a stranger or be damaged.
 
 Every file that is read has a checksum, names stay in the folder, numbers are those of a model that
 could be trained, and weights are finite. Each check raises UserError.

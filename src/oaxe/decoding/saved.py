@@ -59,7 +59,7 @@ def save_folder(
     new = {name: folder / f"{name}.new" for name in FILES}
     save_file(weights, new[WEIGHTS])
     new[SUBWORDS].write_bytes(subwords.model)
-    shutil.copymode(new[SUBWORDS], new[WEIGHTS])  # safetensors lets nobody else read its file
+    shutil.copymode(new[SUBWORDS], new[WEIGHTS])  # safetensors makes it readable by its owner only
     config = {
         "format": FORMAT,
         **system.description(),

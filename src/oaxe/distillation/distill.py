@@ -248,7 +248,7 @@ def check_languages(
 
 
 def fingerprint(translator: Translator) -> str:
-    """SHA-256 of subwords, weights and their names; the same in whatever folder the teacher is."""
+    """SHA-256 of subwords, weights and their names; the same in any folder."""
     digest = sha256(translator.subwords.model)
     for name, tensor in sorted(translator.system.state_dict().items()):
         digest.update(name.encode() + tensor.cpu().numpy().tobytes())
@@ -287,7 +287,7 @@ def translate_shards(
     judge: Translator | None,
     how: dict[str, Any],
 ) -> Iterator[int]:
-    """Translate one after the other the shards that no process has done or taken."""
+    """Translate, one by one, the shards that no process has done or taken."""
     for number, lines in enumerate(read_in_chunks(source, shards.size)):
         if shards.take(number):
             shards.write(number, translate_quietly(translator, lines, how, judge))

@@ -19,9 +19,9 @@ WANTED = 32  # shards, if they are not too small then: enough to share between t
 
 
 def shard_size(lines: int) -> int:
-    """Sentences of a shard: large enough for batches of similar lengths, small enough to lose.
+    """Sentences of a shard: enough for batches of similar lengths, few enough to do again.
 
-    It depends on the input alone: the number of processes must not change what shares a batch.
+    It depends on the input alone: the number of processes must not change which share a batch.
     """
     return min(max(math.ceil(lines / WANTED), FEWEST), MOST)
 

@@ -140,7 +140,7 @@ class _CrossAttention(torch.autograd.Function):
             query, both, Spans(*spans), out, normaliser, gradient
         )
         of_query, of_both = of_query.view(x.shape), of_both.view(len(source), -1)
-        # What comes back was computed by the layer after this one, for this one: nobody else's.
+        # In place: the layer after this one computed it for this one alone.
         added = of_both @ weight if of_source is None else of_source.addmm_(of_both, weight)
         of_weights = of_query.T @ x, of_query_bias, of_both.T @ source, of_bias
         return of_query @ query_weight, added, *of_weights, None, None

@@ -46,7 +46,7 @@ Probe = Callable[[Mapping[str, Any], int, Sequence[tuple[int, int]], str], float
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says; a build goes on only with the same."""
+    """The options of the command line; a build is continued only with the same."""
 
     source_language: str = required("--from")
     target_language: str = required("--to")
@@ -283,7 +283,7 @@ def check_updates(name: str, training: Training, asked: Asked) -> None:
 
 
 def doubts(plan: Plan) -> str:
-    """What so few updates of the teacher let expect, or nothing."""
+    """A warning if the teacher has few updates, or nothing."""
     updates, minutes = plan.teacher.updates, plan.asked.minutes
     if updates >= FEW_UPDATES:
         return ""

@@ -251,7 +251,7 @@ def recommend(scores: Mapping[str, Scores]) -> tuple[str, str]:
 
 
 def unfair(scores: Mapping[str, Scores], out: Path) -> list[str]:
-    """That a faster program for the autoregressive model is missing, if it is."""
+    """A note if CTranslate2, which would make the autoregressive model faster, is missing."""
     missing = ENGINE in scores and not scores.keys() & CTRANSLATE
     return [WITHOUT_CTRANSLATE.format(out=out)] if missing else []
 
@@ -287,7 +287,7 @@ def _speed(scores: Mapping[str, Scores], name: str, search: str) -> Speed:
 
 
 def _quicker(scores: Mapping[str, Scores], advised: str, others: Iterable[str]) -> str:
-    """What is gained and lost by the quickest of the other ways that pay."""
+    """How much faster the fastest of the other ways is, and its loss in BLEU."""
     own = scores[advised]
     name = min(others, key=lambda name: scores[name].latency_ms)
     share, loss = scores[name].latency_ms / own.latency_ms, own.valid - scores[name].valid

@@ -1,6 +1,6 @@
-"""The stages of a build, each of them an ordinary command; what is done is not done again.
+"""The stages of a build, each of them an ordinary command; finished ones are skipped.
 
-OUT/plan.yaml       what was asked for, and what is done: made first, see oaxe.pipeline.plan
+OUT/plan.yaml       the options and the plan; made first, see oaxe.pipeline.plan
 OUT/text/           without --valid: training text without the pairs that are held out, and these
 OUT/data/           `oaxe prepare`
 OUT/configs/        a configuration of each training, for `oaxe train`
@@ -80,9 +80,7 @@ class Build:
     """A build in its folder.
 
     Args:
-        out: the folder, absolute: configurations have it in them.
-        plan: what is done.
-        console: where the stages report.
+        out: the folder, absolute, as it is written into configurations.
     """
 
     def __init__(self, out: Path, plan: Plan, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""What a plan has to know of the training text, read once; and validation text, held out of it."""
+"""Counts and lengths of the training text, for the plan; and validation text, held out of it."""
 
 import unicodedata
 from contextlib import ExitStack
@@ -38,7 +38,7 @@ def survey(pair: Pair) -> Survey:
                 words.update(line.split())
     if not words:
         raise UserError(f"{pair[0]} and {pair[1]} have no words: every line is blank; check them")
-    # Of each word of letters, the last merge of BPE makes a piece of its own.
+    # The last merge of BPE makes one piece of each word of letters.
     plain = {unicodedata.normalize("NFKC", word) for word in words if word.isalpha()}
     return Survey(pairs, lengths, len(SYMBOLS) + len(characters) + len(plain))
 

@@ -306,7 +306,7 @@ def _build_choice(
 def _check_bounds(
     field: dataclasses.Field[Any], value: Any, name: str, problems: list[str]
 ) -> None:
-    """Reports the first bound that the number, or one of several, is beyond; nan is beyond all."""
+    """Reports the first bound that a number, or one of a list, violates; nan violates all."""
     bounds = field.metadata.get("bounds", {})
     holds = {"at least": operator.ge, "at most": operator.le, "below": operator.lt}
     for number in value if isinstance(value, tuple) else [value]:
@@ -358,7 +358,7 @@ def _convert(hint: Any, value: Any, name: str, problems: list[str]) -> Any:
 
 
 class _Short(reprlib.Repr):
-    """The beginning of a value: in YAML, a few lines of anchors can stand for gigabytes."""
+    """Abbreviates values: a few lines of YAML with anchors can stand for gigabytes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""A corpus goes in, padded batches come out: an epoch is planned, see :mod:`oaxe.text.plans`; its
-batches are collated ahead, resumable.
-"""
+"""A corpus goes in, batches come out: planned (:mod:`oaxe.text.plans`), resumable."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

@@ -156,7 +156,7 @@ def _logarithms(found: NDArray[Any]) -> NDArray[np.float32]:
 def with_ngrams(
     folder: Path, decoding: Mapping[str, Any], subwords: Subwords, *, eight_bits: bool = False
 ) -> dict[str, Any]:
-    """Options of decoding whose n-grams, if they ask for some, are in the folder of the model."""
+    """Copies the n-grams of these options, if any, into the folder of a model; the new options."""
     if not decoding.get("lm"):
         return dict(decoding)
     ngrams = load_ngrams(Path(decoding["lm"]))
@@ -257,6 +257,6 @@ def _sections(lines: Iterator[str]) -> Iterator[tuple[int, Iterator[Entry]]]:
 
 
 def _names(subwords: Subwords) -> dict[int, str]:
-    """What ARPA files call each word; other symbols are not in them."""
+    """The name of each word in ARPA files, which lack the other symbols."""
     words = {i: subwords.piece(i) for i in range(len(SYMBOLS), subwords.vocab_size)}
     return NAMES | words

@@ -4,10 +4,10 @@ An update is what the optimiser steps on: a fixed number of target tokens over a
 into micro-batches that fit into memory. The seed and the epoch alone decide which sentences form an
 update; the number of ranks changes only the cuts.
 
-Padded batches hold sentences of similar lengths. Packed ones hold sentences of all lengths, and are
-all alike: a model that leaves out the padding computes one shape, and nothing for no word. Some
-systems compare all positions of a sentence, which cannot be packed: for these, the corpus is cut
-into bands of similar lengths, and the packed batches of a band are alike.
+Padded batches hold sentences of similar lengths. Packed ones hold sentences of all lengths, and all
+have one shape: a model that leaves out the padding computes that shape alone, and no position
+without a word. Some systems have matrices of all positions of a sentence, which cannot be packed:
+for these the corpus is cut into bands of similar lengths, each of which has one shape.
 """
 
 import math

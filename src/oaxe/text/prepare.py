@@ -223,7 +223,7 @@ def check_languages(source: str, target: str, pairs: dict[str, Pair]) -> None:
 
 
 def suspicious(source: str, target: str, pairs: dict[str, Pair]) -> list[str]:
-    """What can be meant, but seldom is."""
+    """Warnings of what is possible, but seldom intended."""
     found = []
     if source == target:
         found.append(f"source and target language are both {source}")
@@ -244,7 +244,7 @@ def suspicious(source: str, target: str, pairs: dict[str, Pair]) -> list[str]:
 def _looks(path: Path, source: str, target: str) -> str:
     try:
         return language_of(next(read_in_chunks(path, ENOUGH)), source, target)
-    except UserError:  # which comes again, where the file is read
+    except UserError:  # raised again when the whole file is read
         return ""
 
 

@@ -2,11 +2,10 @@
 
     average <- weight + keep * (average - weight),   keep = min(decay, (1 + t) / (10 + t))
 
-in update t. In the beginning little is kept, so that the average does not stay near the random
-start; it then covers about the last tenth of the training, and in the end the last 1 / (1 - decay)
-updates. The training itself does not notice: the averages are for validation and for the models
-that are kept. Ranks have the same weights, and so the same averages. As long as weights are finite,
-the averages between them are, too.
+in update t. At first little is kept, so that the average does not stay near the random start; it
+then covers about the last tenth of the training, and in the end the last 1 / (1 - decay) updates.
+Training does not use the averages: they are for validation and for the models that are kept. Ranks
+have the same weights, and so the same averages. Averages of finite weights are finite.
 """
 
 from collections.abc import Iterator, Mapping

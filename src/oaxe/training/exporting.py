@@ -34,9 +34,7 @@ def choose_cpu_decoding(
     validation text of its run nothing is chosen.
 
     Args:
-        translator: whose defaults are changed.
-        model: its folder, which leads to its run.
-        console: where to say what was chosen.
+        model: the folder of the translator, which leads to its run.
         ngrams: a folder of n-grams to search with from now on.
     """
     changes: dict[str, Option] = without_beam(translator)

@@ -11,7 +11,7 @@ from oaxe.support.devices import half_precision
 from oaxe.systems import Example, Progress, System
 from oaxe.training.ranks import Ranks
 
-# Their parameters are what autocast would convert, one by one and again for every batch.
+# Autocast would convert the parameters of these one by one, and again for every batch.
 CONVERTED = (nn.Linear, nn.Embedding)
 
 
@@ -83,7 +83,7 @@ class Gradients:
                 parameter.grad += gradient
 
     def _add_in_place(self, found: Sequence[Tensor | None], first: bool) -> None:
-        """In a few kernels for all; what no loss depends on has no gradient."""
+        """In a few kernels for all parameters; those that no loss depends on have no gradient."""
         used = [i for i, gradient in enumerate(found) if gradient is not None]
         self._sums = self._sums or [torch.zeros_like(p) for p in self.parameters]
         if not first:
@@ -105,7 +105,7 @@ class Gradients:
 
 
 class _Differentiated(nn.Module):
-    """Gradients are part of it: layers that are computed again must find the same weights."""
+    """Loss and gradients in one call: recomputed layers must see the same weights."""
 
     def __init__(self, system: System, leaves: Sequence[Tensor], half: bool) -> None:
         super().__init__()

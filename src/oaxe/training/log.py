@@ -21,7 +21,6 @@ class RunLog:
     Args:
         step: updates that are done.
         validated: False if the validation that belongs to this step is still to come.
-        title: of the progress bar.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ def in_one_line(record: Mapping[str, Any]) -> str:
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
-    """Up to the first that is not whole: a kill can leave half a line, a power cut worse."""
+    """Up to the first that is damaged: a kill can leave half a line, a power cut anything."""
     records: list[dict[str, Any]] = []
     if path.exists():
         for line in path.read_bytes().splitlines():

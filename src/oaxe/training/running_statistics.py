@@ -12,7 +12,7 @@ Totals = dict[str, tuple[float, float]]  # sum and number of each statistic
 
 
 class RunningStatistics:
-    """Sums that stay on the device; each phase of a system may have statistics of its own."""
+    """Sums that stay on the device, by phase: the phases of a system may differ in statistics."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks

@@ -20,7 +20,7 @@ from oaxe.training.settings import Settings
 
 TABLES = ("_positions.weight", "_from_end.weight")  # one row a position: they may be longer
 USE = ("norm", "heads")  # settings that change what the same weights compute
-LEAST = 0.01  # of the weights: with less it is no start
+LEAST = 0.01  # share of the weights that must fit
 SHOWN = 6  # groups of weights that are new
 
 
@@ -33,7 +33,7 @@ class Start:
     share: float  # of the weights
     new: list[str]  # whole tensors, and rows of tables; see groups
     other_settings: list[str]
-    is_doubtful: bool  # perhaps it was not meant to be like this
+    is_doubtful: bool  # perhaps not intended
 
     def __str__(self) -> str:
         what = f"all {self.all_tensors} tensors"

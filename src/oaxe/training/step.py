@@ -59,7 +59,7 @@ class Step:
         entropy = [settings.train.seed, number, ranks.rank]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]))
         self.system.train()
-        # A rank without a batch takes part with one sentence that weighs nothing.
+        # A rank without a batch takes part with one sentence of weight zero.
         nothing = Batch(torch.tensor([[EOS]]), torch.tensor([[UNK]]), torch.tensor([0]), 1)
         batches = update.batches or [nothing.to(ranks.device)]
         weight = float(bool(update.batches))
@@ -94,11 +94,9 @@ class Step:
         """Loss, and sums and numbers of its statistics; valid until the next call.
 
         Args:
-            example: of a batch.
-            progress: of the run.
             scale: of the gradient.
             room: of the batch, if it is to be computed without its padding.
-            first: begin with this gradient, rather than add it to what there is.
+            first: the first batch of the update; gradients of the others are added to its own.
         """
         epoch, epochs, phase = progress
 

@@ -62,11 +62,6 @@ def dataset(name: str, folder: Path, console: Console | None = None) -> Dataset:
 
     Languages may be swapped: ``wmt14-de-en`` has the files of ``wmt14-en-de``.
 
-    Args:
-        name: see :data:`oaxe.text.datasets.catalogue.CATALOGUE`.
-        folder: with a folder for each data set.
-        console: where progress is shown; None is silent.
-
     Raises:
         UserError: the data set is unknown or cannot be downloaded, or a file has changed.
     """
@@ -145,7 +140,7 @@ def get_archive(archive: Archive, here: Path, console: Console) -> Path:
         check_sum(path, expected)
         return path
     download(archive.url, path, expected, console)
-    if expected is None:  # recorded later: a file that cannot be read must not become the standard
+    if expected is None:  # recorded only once it could be read
         console.print(
             f"its SHA-256 is not known to us; recorded in {here / SUMS} if it can be read"
         )
