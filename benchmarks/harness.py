@@ -14,6 +14,7 @@ from rich.table import Table
 from oaxe.support.console import new_console
 from oaxe.support.environment import environment, machine
 from oaxe.support.files import check_output, write_json
+from oaxe.support.tables import grid
 from oaxe.support.timing import Timing, take_turns, wall_clock
 
 Contenders = Mapping[str, Callable[[], object]]
@@ -127,6 +128,4 @@ def _number(value: Any) -> str:
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
     """A table; nothing, if it has no rows."""
-    if not rows:
-        return ""
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+    return grid(head, rows).rstrip() if rows else ""

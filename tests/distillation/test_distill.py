@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -38,8 +39,10 @@ from oaxe.text.manifest import read_manifest
 from oaxe.text.subwords import train_subwords
 from oaxe.text.symbols import EOS, LENGTH, MASK
 from oaxe.training.ranks import Ranks
+from tests.cli import printed
 from tests.runs import FORKS, dying_at_sync, free_port, make_data, settings_of, train_small
 
+ok = partial(printed, app)
 WORDS = ["the", "a", "dog", "man", "boat", "red", "old", "green", "runs", "over", "near", "rain"]
 
 
@@ -578,13 +581,6 @@ def test_an_error_of_the_first_rank_is_raised() -> None:
     assert alone.first_does(lambda: 3) == 3
     with pytest.raises(UserError, match="nothing"):
         alone.first_does(fail)
-
-
-def ok(*arguments: str) -> str:
-    result = CliRunner().invoke(app, arguments)
-    if result.exception:
-        raise result.exception
-    return result.stdout
 
 
 def test_documented_commands_from_text_to_oaxe(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from typer.testing import CliRunner
 
 from oaxe.commands.app import app
 from oaxe.decoding.translator import Translator
@@ -17,7 +17,9 @@ from oaxe.evaluation.references import References
 from oaxe.model.transformer import Size
 from oaxe.systems import build, find
 from oaxe.text.subwords import Subwords
+from tests.cli import printed
 
+run = partial(printed, app, "evaluate")
 VOCABULARY = "the a dog cat boat runs sleeps over under green red field water and then"
 WORDS = VOCABULARY.split()
 SOURCES = [
@@ -83,14 +85,6 @@ def plain_chrf(output: Sequence[str], references: Sequence[str]) -> float:
             right, own, wanted = right + (a & b).total(), own + a.total(), wanted + b.total()
         precision, recall = precision + right / own / 6, recall + right / wanted / 6
     return 100 * 5 * precision * recall / (4 * precision + recall)
-
-
-def run(*arguments: str | Path) -> str:
-    """What `oaxe evaluate` prints; its exceptions are raised."""
-    result = CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
-    if result.exception:
-        raise result.exception
-    return result.stdout
 
 
 def run_models(folder: Path, *arguments: str | Path) -> str:
