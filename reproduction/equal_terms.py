@@ -46,8 +46,7 @@ GLANCING = {"start": 0.5, "end": 0.1}
 # The first trial is what the paper has, or the default of the system.
 SYSTEMS = {
     "xe": Compared(
-        tuned("CMLM + XE", options={"inputs": "unobserved"}),
-        values("label_smoothing", 0.1, 0, 0.2),
+        tuned("CMLM + XE", options={"inputs": "unobserved"}), values("label_smoothing", 0.1, 0, 0.2)
     ),
     "axe": Compared(tuned("CMLM + AXE"), losses("axe", "delta", 1, 2, 5)),
     "oaxe": Compared(
@@ -61,8 +60,7 @@ SYSTEMS = {
         has_raw=False,  # it is a way to distill
     ),
     "glat": Compared(
-        trained("GLAT", "glat"),
-        {"end-0.3": {}, "end-0.1": GLANCING, "start-0.7": {"start": 0.7}},
+        trained("GLAT", "glat"), {"end-0.3": {}, "end-0.1": GLANCING, "start-0.7": {"start": 0.7}}
     ),
     "hint": Compared(
         trained("Hint-based loss", "hint", asks_teacher=True), values("states", 1, 0.3, 0.1)

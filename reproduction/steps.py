@@ -268,12 +268,7 @@ def chosen_decoding(study: Study, name: str, seed: int) -> tuple[dict[str, Optio
 
 
 def scores(
-    study: Study,
-    name: str,
-    saved: str,
-    seed: int,
-    decoding: Mapping[str, Option],
-    console: Console,
+    study: Study, name: str, saved: str, seed: int, decoding: Mapping[str, Option], console: Console
 ) -> dict[str, Any]:
     """All that `oaxe evaluate` measures, on every test set.
 

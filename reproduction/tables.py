@@ -281,10 +281,7 @@ TABLES: dict[str, Table] = {
         (Column("perplexity", "perplexity"),),
     ),
     "cases": Table(
-        "Outputs of CMLM and OaXE side by side.",
-        "Table 9",
-        rows("cmlm", "oaxe"),
-        form="cases",
+        "Outputs of CMLM and OaXE side by side.", "Table 9", rows("cmlm", "oaxe"), form="cases"
     ),
     "divergent": Table(
         "Japanese-English, whose word orders differ: teacher, CMLM and OaXE.",
@@ -321,10 +318,7 @@ TABLES: dict[str, Table] = {
     "levers": Table(
         "What costs nothing when translating: one change of CTC with glancing after the other.",
         BEYOND,
-        (
-            *rows("teacher", BASE),
-            *rows(NO_GLANCING, *LEVERS, baseline=BASE),
-        ),
+        (*rows("teacher", BASE), *rows(NO_GLANCING, *LEVERS, baseline=BASE)),
         (
             Column("valid BLEU", "valid_bleu"),
             Column("BLEU", "bleu"),

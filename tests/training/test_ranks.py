@@ -21,14 +21,7 @@ from oaxe.text.plans import Limits, plan_epoch
 from oaxe.training.ranks import Ranks
 from oaxe.training.run import new_system
 from oaxe.training.trainer import Trainer
-from tests.runs import (
-    final_tensors,
-    free_port,
-    metrics,
-    settings_of,
-    train_on_ranks,
-    train_small,
-)
+from tests.runs import final_tensors, free_port, metrics, settings_of, train_on_ranks, train_small
 
 EXACT = {"model__dropout": 0.0, "cmlm__inputs": "unobserved"}  # nothing random in an update
 

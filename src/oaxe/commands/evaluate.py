@@ -101,8 +101,7 @@ def evaluate(
         bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF. Default: cased.")
     ] = False,
     lengths: Annotated[
-        str,
-        typer.Option(help="Upper ends of the buckets of BLEU by length, in reference words."),
+        str, typer.Option(help="Upper ends of the buckets of BLEU by length, in reference words.")
     ] = "10,20,30,40,50",
     examples: Annotated[
         int, typer.Option(min=0, help="Number of sentences to show side by side.")

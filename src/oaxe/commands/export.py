@@ -16,8 +16,7 @@ def export(
     int8: Annotated[
         bool,
         typer.Option(
-            "--int8",
-            help="Weights in 8 bits: a quarter of the size, and faster. Default: float32.",
+            "--int8", help="Weights in 8 bits: a quarter of the size, and faster. Default: float32."
         ),
     ] = False,
     length_share: Annotated[

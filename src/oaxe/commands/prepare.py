@@ -57,8 +57,7 @@ def prepare(
         ),
     ] = None,
     deduplicate: Annotated[
-        bool,
-        typer.Option("--deduplicate", help="Drop repeated training pairs. Default: keep all."),
+        bool, typer.Option("--deduplicate", help="Drop repeated training pairs. Default: keep all.")
     ] = False,
     character_coverage: Annotated[
         float,

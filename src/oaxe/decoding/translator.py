@@ -167,9 +167,7 @@ class Translator:
         """The system's ``Decoding``: the defaults of this translator, changed by the options."""
         wanted = {**self.decoding, **options}
         checked, how = self._checked
-        if checked == repr(
-            wanted
-        ):  # of a sentence alone, the checks would take a sixth of its time
+        if checked == repr(wanted):  # the checks would take a sixth of the time of one sentence
             return how
         how = build(self.system.decoding_type, wanted, f"decoding with {self.system.name}")
         if self.is_exported:

@@ -106,17 +106,19 @@ class Model(System):
     ) -> tuple[Tensor, Statistics]:
         """The loss of a decoder that reads ``inputs``."""
         hidden = self.transformer.decode(inputs, example.mask, encoded)
-        loss = self.objective(hidden, example)
-        divergence = None
+        loss = words = self.objective(hidden, example)
+        seen: Statistics = {}
         if self.options.consistency and self.training:
             again = self.transformer.encode(example.source)
             other = self.transformer.decode(inputs, example.mask, again)
-            loss = (loss + self.objective(other, example)) / 2
-            divergence = self.divergence(hidden, other, example.mask)
-        statistics = {"loss": (loss, example.n_words), "impossible": impossible(example)}
-        if divergence is not None:
-            statistics["divergence"] = (divergence, example.mask.sum())
-            loss = loss + self.options.consistency * divergence
+            words = (words + self.objective(other, example)) / 2
+            weight, capacity = self.transformer.output_weight, self.transformer.capacity
+            divergence = linear_divergence(
+                hidden, other, weight, mask=example.mask, capacity=capacity
+            )
+            seen = {"divergence": (divergence, example.mask.sum())}
+            loss = words + self.options.consistency * divergence
+        statistics = {"loss": (words, example.n_words), "impossible": impossible(example), **seen}
         if self.weak is not None and self.training:
             sentence = with_ends(example.target)
             weak, of_weak = self.weak.loss(self.transformer, sentence, hidden, example.mask)
@@ -138,11 +140,6 @@ class Model(System):
             blank=BLANK,
             logit_mask=example.mask,
         )
-
-    def divergence(self, hidden: Tensor, other: Tensor, mask: Tensor) -> Tensor:
-        """Between the labels that two passes predict, summed over positions."""
-        weight, capacity = self.transformer.output_weight, self.transformer.capacity
-        return linear_divergence(hidden, other, weight, mask=mask, capacity=capacity)
 
     def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
         options = section(self.name)

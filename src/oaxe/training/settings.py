@@ -15,15 +15,7 @@ import torch
 
 from oaxe import systems
 from oaxe.model.transformer import SIZES
-from oaxe.support.config import (
-    build,
-    class_of,
-    documented,
-    option,
-    read,
-    required,
-    to_mapping,
-)
+from oaxe.support.config import build, class_of, documented, option, read, required, to_mapping
 from oaxe.support.errors import UserError, listed
 
 
