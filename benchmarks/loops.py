@@ -18,6 +18,7 @@ from oaxe.support.timing import Timing
 from oaxe.systems import Example, System
 from oaxe.text.batches import UpdateLoader
 from oaxe.text.corpus import Corpus
+from oaxe.text.plans import Limits
 from oaxe.training.ranks import Ranks
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import Trainer
@@ -127,13 +128,8 @@ class Plain:
             weight_decay=optim.weight_decay,
             fused=self.device.type == "cuda",
         )
-        self.loader = UpdateLoader(
-            corpus,
-            max_tokens=data.batch_tokens,
-            update_tokens=data.update_tokens,
-            seed=settings.train.seed,
-            device=self.device,
-        )
+        limits = Limits(data.batch_tokens, data.update_tokens, settings.train.seed, epoch=0)
+        self.loader = UpdateLoader(corpus, limits, device=self.device)
         self.waited = 0.0
 
     def one_update(self) -> int:

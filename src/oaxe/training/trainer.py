@@ -28,6 +28,7 @@ from oaxe.support.errors import UserError
 from oaxe.systems import System
 from oaxe.text.batches import Update, UpdateLoader
 from oaxe.text.corpus import Corpus
+from oaxe.text.plans import Limits
 from oaxe.training.averaging import GROUP
 from oaxe.training.checkpoint import (
     Position,
@@ -81,17 +82,15 @@ class Trainer:
 
     def loader(self) -> UpdateLoader:
         """The updates from here on."""
+        data, seed, ranks = self.settings.data, self.settings.train.seed, self.ranks
+        epoch, start = self.position.epoch, self.position.update
         return UpdateLoader(
             self.corpus,
-            max_tokens=self.settings.data.batch_tokens,
-            update_tokens=self.settings.data.update_tokens,
-            seed=self.settings.train.seed,
-            rank=self.ranks.rank,
-            world_size=self.ranks.world_size,
-            device=self.ranks.device,
-            start_epoch=self.position.epoch,
-            start_update=self.position.update,
-            mix_lengths=self.settings.data.mix_lengths,
+            Limits(data.batch_tokens, data.update_tokens, seed, epoch, ranks.world_size),
+            start,
+            rank=ranks.rank,
+            device=ranks.device,
+            mix_lengths=data.mix_lengths,
             packed=self.packed,
             in_bands=self.system.in_bands,
         )
