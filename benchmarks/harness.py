@@ -118,7 +118,7 @@ def speed_up(timings: Mapping[str, Timing], baseline: str) -> Column:
 
 
 def _number(value: Any) -> str:
-    """Four digits or so, whatever the size."""
+    """A number with about four digits."""
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else str(value)
     if not math.isfinite(value) or value == 0:

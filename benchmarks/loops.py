@@ -32,7 +32,7 @@ class Loop(Protocol):
     waited: float  # seconds, for data
 
     def one_update(self) -> int:
-        """Returns its target tokens."""
+        """Do one update; returns its target tokens."""
 
     def close(self) -> None: ...
 

@@ -218,7 +218,7 @@ def measure(
 
 
 def seconds_to_start(loop: Whole, device: torch.device) -> float:
-    """Of the updates that compute, record and replay; kernels are compiled if they have to be."""
+    """Seconds of the first updates, which compute, record and replay; kernels are compiled, too."""
     try:
         return run_for(loop, device, enough=lambda updates: updates >= START).seconds
     finally:

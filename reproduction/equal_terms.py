@@ -28,12 +28,12 @@ def trained(label: str, system: str, **more: Any) -> Experiment:
 
 
 def tuned(label: str, **more: Any) -> Experiment:
-    """With XE before."""
+    """A system that is fine-tuned after XE."""
     return Experiment(label, "equal-finetune", start=FIRST, share=LAST, changes=CHOSEN, **more)
 
 
 def values(name: str, *tried: float) -> dict[str, dict[str, Any]]:
-    """Trials of an option."""
+    """Trials of an option of the system."""
     return {f"{name.replace('_', '-')}-{value:g}": {name: value} for value in tried}
 
 

@@ -56,7 +56,7 @@ def measure_fluency(study: Study, seeds: int, console: Console) -> None:
 
 
 def speed_path(folder: Folder) -> Path:
-    """For the kind of device that this machine has."""
+    """The file of times on the kind of device that this machine has."""
     return folder.results / f"speed-{usable_device(None)}.json"
 
 
@@ -126,7 +126,7 @@ def measure_latency(study: Study, names: Sequence[str], console: Console) -> Non
 
 
 def speeds(study: Study, translators: Mapping[str, Translator]) -> dict[str, dict[str, Any]]:
-    """Of the test set, as the recipe has it."""
+    """Latency and throughput on the test set, with the precision and batches of the recipe."""
     sources = read_references(multiref=study.folder.gold / "test.jsonl").sources or []
     bf16 = study.recipe.bf16 and usable_device(None) == "cuda"
     return measure_speed(translators, sources, batch_tokens=study.recipe.batch_tokens, bf16=bf16)

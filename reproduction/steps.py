@@ -241,7 +241,7 @@ def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Conso
 
 
 def lines_of_code(one: Experiment) -> int:
-    """Of the file of the system, and of that of the loss, if it has one."""
+    """Lines of the file of the system and, if it has one, of the loss."""
     loss = one.options.get("loss")
     sources = [find_system(one.system).__file__]
     sources += [inspect.getfile(CRITERIA[loss["name"]])] if loss else []

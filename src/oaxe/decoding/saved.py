@@ -212,7 +212,7 @@ def check_weights(
 
 
 def is_of_the_hub(error: Exception) -> bool:
-    """Its client passes on the errors of an HTTP client, another one in each huggingface_hub."""
+    """Whether the hub's client raised it: it passes on errors of HTTP clients, which change."""
     return isinstance(error, (OSError, ValueError)) or "httpx" in type(error).__module__
 
 

@@ -300,7 +300,7 @@ def translate_beside(
     models: tuple[str, str | None, str | None, Collection[str]],  # arguments of load_models
     how: dict[str, Any],
 ) -> None:
-    """The same in another process."""
+    """Translate shards in another process."""
     for _ in translate_shards(shards, source, *load_models(*models), how):
         pass
 

@@ -110,7 +110,7 @@ def finish(
 
 
 def file_names(translator: Translator) -> tuple[str, str]:
-    """Such as train.en and train.de; train.source if the codes cannot be names of files."""
+    """The names of the two texts: train.en and train.de, or train.source for odd codes."""
     source, target = translator.languages
     if source == target or not all(re.fullmatch(r"[\w-]+", name) for name in (source, target)):
         source, target = "source", "target"

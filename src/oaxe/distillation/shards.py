@@ -42,7 +42,7 @@ class Shards:
         return min(self.size, self.lines - number * self.size)
 
     def release_all(self) -> None:
-        """At a start, when no process of an earlier one works any more."""
+        """Release all shards that a killed start has taken; no process of it is left."""
         for path in self.folder.glob("*.taken"):
             path.unlink()
 

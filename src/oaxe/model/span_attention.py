@@ -85,7 +85,7 @@ def _is_fused(x: Tensor, heads: int) -> bool:
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, spans: Spans) -> Tensor:
-    """By the definition: all are ``(tokens, heads, dim)``."""
+    """Attention by its definition; all are ``(tokens, heads, dim)``."""
     seen = spans.mask()
     blind = ~seen.any(1, keepdim=True)  # sees all instead of nothing, which is then forgotten
     query, key, value = (x.transpose(0, 1) for x in (query, key, value))

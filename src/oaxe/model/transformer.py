@@ -334,7 +334,7 @@ class Transformer(nn.Module):
         return self.tokens.weight
 
     def _through(self, layer: nn.Module, *arguments: Any) -> Tensor:
-        """What the layer makes of them; of its activations, ``recompute`` keeps none."""
+        """The output of a layer; with ``recompute`` none of its activations are kept."""
         if self.recompute and self.training and torch.is_grad_enabled():
             # Dropout draws the same numbers the second time.
             return checkpoint(layer, *arguments, use_reentrant=False)

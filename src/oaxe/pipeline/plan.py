@@ -111,7 +111,7 @@ class Plan:
 
     @property
     def other_minutes(self) -> float:
-        """For everything that is no training."""
+        """The time for everything but training."""
         return (1 - sum(self.asked.shares.values())) * self.asked.minutes
 
     @property
@@ -177,7 +177,7 @@ def find_plan(out: Path, asked: Asked) -> Plan | None:
 
 
 def _comparable(asked: Asked) -> dict[str, Any]:
-    """With the checksums beside the names of their files."""
+    """The options as a mapping, with checksums beside the names of files."""
     found: dict[str, Any] = to_mapping(asked)
     sums = iter(found.pop("crc32"))
     for split in SPLITS:

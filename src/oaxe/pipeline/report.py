@@ -45,7 +45,7 @@ POOR = 5.0  # BLEU: neither model is of any use
 
 @dataclass(frozen=True)
 class Scores:
-    """Of a model, decoded in one way."""
+    """The scores of a model, decoded in one way."""
 
     folder: str
     system: str
@@ -148,7 +148,7 @@ def way(
 
 
 def by_ctranslate(folder: Path, teacher: Translator, beam: int) -> Way:
-    """In 8 bits, with a worker for each core."""
+    """CTranslate2 in 8 bits, with a worker for each core."""
     from oaxe.engine.ctranslate import Search
     from oaxe.engine.engine import available_threads
 
@@ -275,7 +275,7 @@ class Speed(NamedTuple):
 
 
 def _speed(scores: Mapping[str, Scores], name: str, search: str) -> Speed:
-    """Against the fastest program that searches like this."""
+    """The speed relative to the fastest program with this search."""
     own, by_ctranslate = scores[name], f"{search}, CTranslate2"
     rivals = [scores[one] for one in (search, by_ctranslate) if one in scores]
     return Speed(

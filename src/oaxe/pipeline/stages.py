@@ -208,7 +208,7 @@ class Build:
         write_report(self.out, self.finished, self.plan, self.console)
 
     def save_model(self) -> None:
-        """Under another name until the card is written, which also ``save_pretrained`` writes."""
+        """The folder has another name until our card has replaced that of ``save_pretrained``."""
         model, part = self.out / "model", self.out / "model.part"
         for unfinished in (model, part):
             shutil.rmtree(unfinished, ignore_errors=True)

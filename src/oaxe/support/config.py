@@ -147,7 +147,7 @@ def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], what: str, advice: str) -> None:
-    """Raises UserError with all values that differ: what is wrong, and what to do."""
+    """Raises UserError with all values that differ, between ``what`` is wrong and ``advice``."""
     if differences := changed(before, now):
         raise UserError(f"{what}:{listed(differences)}\n{advice}")
 
@@ -372,7 +372,7 @@ _short = _Short().repr
 
 
 def _plain(value: Any) -> str:
-    """The same, without the quotes of a text."""
+    """The abbreviated value, without quotes around a text."""
     return value[:100] if isinstance(value, str) else _short(value)
 
 

@@ -13,7 +13,7 @@ class UserError(ValueError):
 
 
 def listed(problems: Iterable[str]) -> str:
-    """What follows the colon of an error: each of several problems on a line of its own."""
+    """The problems of an error, to put behind its colon: a line for each."""
     return "".join(f"\n  {problem}" for problem in problems)
 
 

@@ -66,7 +66,7 @@ def write_together(texts: Mapping[Path, str]) -> None:
 
 
 def _is_special(path: Path) -> bool:
-    """A device or a pipe."""
+    """Whether a path is a device or a pipe."""
     return path.exists() and not path.is_file()
 
 

@@ -80,7 +80,7 @@ def begin_worker() -> None:
 
 
 def _leave_with_parent() -> None:
-    """End this process with its parent, which may be killed without a word."""
+    """End this process with its parent, even if that is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

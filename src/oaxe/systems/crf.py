@@ -65,7 +65,7 @@ class Model(LengthSystem):
 
     @property
     def beam(self) -> int:
-        """There may be fewer words than that."""
+        """Words of each position: as the option says, or all if there are fewer."""
         return min(self.options.beam, len(self.transformer.output_weight) - len(SYMBOLS))
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:

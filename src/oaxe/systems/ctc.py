@@ -161,12 +161,12 @@ class Model(System):
         return {"bonus": BONUSES} | ({"lm_weight": WEIGHTS} if asks else {})
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
-        """Not the positions of a decoder that counts words: here they count source subwords."""
+        """Without the positions of a decoder that counts words: here they count source subwords."""
         return other.state_dict() if isinstance(other, Model) else but_target_positions(other)
 
 
 def but_target_positions(other: System) -> dict[str, Tensor]:
-    """All weights of a model but those."""
+    """All weights of a model but the positions of its decoder."""
     positions = (".target_positions.", ".target_from_end.")
     weights = other.state_dict()
     return {name: w for name, w in weights.items() if not any(p in name for p in positions)}
@@ -258,7 +258,7 @@ def beam_on_cpu(model: Model, source: Tensor, decoding: Decoding) -> list[list[H
 
 
 def last_states(model: Model, source: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the decoder: which positions are real, and their states."""
+    """Which positions of the decoder are real, and their states."""
     inputs = upsampled(source, model.options.upsample)
     mask = inputs != PAD
     return mask, model.transformer.decode(inputs, mask, model.transformer.encode(source))

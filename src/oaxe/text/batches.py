@@ -56,7 +56,7 @@ class Update(NamedTuple):
 
 
 def collate(corpus: Corpus, indices: Indices, shape: Shape | None = None) -> Batch:
-    """The sentences at ``indices`` as padded tensors, as small as they can be or of a shape."""
+    """The sentences at ``indices`` as padded tensors, of a shape or as small as possible."""
     source = pad(corpus.sources, indices, extra=1)
     source[np.arange(len(indices)), corpus.source_lengths[indices]] = EOS
     target = pad(corpus.targets, indices)

@@ -150,7 +150,7 @@ def dtype_of(vocab_size: int) -> DTypeLike:
 
 
 def describe(dropped: dict[str, Dropped]) -> str:
-    """As in "12 blank source (line 4, 9, ...)"."""
+    """Reasons with their counts and lines: "12 blank source (line 4, 9, ...)"."""
     return "; ".join(
         f"{what.count:,} {reason} (line {', '.join(map(str, what.lines))}"
         f"{', ...' * (what.count > len(what.lines))})"

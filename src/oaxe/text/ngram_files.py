@@ -75,14 +75,14 @@ def save_ngrams(
 
 
 def count_ngrams(data: Path, folder: Path, order: int, prune: Sequence[int] = ()) -> None:
-    """Write the folder of those in the training targets of prepared data."""
+    """Count the n-grams of the training targets of prepared data, and write their folder."""
     subwords = load_subwords(data)
     targets = Corpus.open(data, "train").targets
     save_ngrams(folder, estimate(targets, subwords.vocab_size, order, prune), subwords)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What is written about the n-grams of a folder."""
+    """The content of ``config.json``; UserError if the folder holds no n-grams of this format."""
     try:
         config = strict_json.read(folder / CONFIG)
     except (OSError, ValueError):
@@ -98,7 +98,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def check_subwords(folder: Path, subwords: Subwords) -> None:
-    """Raises UserError if the n-grams of a folder are of others."""
+    """Raises UserError if the n-grams of a folder were counted with other subwords."""
     if read_config(folder).get("subwords") != checksum_of([subwords.model]).crc32:
         raise UserError(
             f"the n-grams in {folder} are of other subwords than the model; make them with 'oaxe "
@@ -107,7 +107,7 @@ def check_subwords(folder: Path, subwords: Subwords) -> None:
 
 
 def check_vocabulary(folder: Path, found: int, vocab_size: int) -> None:
-    """Raises UserError if the n-grams of a folder are of another number of subwords."""
+    """Raises UserError if the n-grams of a folder have another number of subwords."""
     if found != vocab_size:
         raise UserError(
             f"the n-grams in {folder} are of {found} subwords, the model has {vocab_size}; make "
@@ -139,7 +139,7 @@ def load_ngrams(folder: Path) -> NGrams:
 
 
 def _small(numbers: NDArray[np.int64]) -> NDArray[Any]:
-    """The same in as few bytes as the largest needs."""
+    """The numbers in the smallest type that holds the largest."""
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
@@ -148,7 +148,7 @@ def _rounded(logs: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def _logarithms(found: NDArray[Any]) -> NDArray[np.float32]:
-    """Of 8 bits, or as they are."""
+    """Logarithms as float32, from 8 bits or as they are."""
     logs = -STEP * found.astype(np.float32) if found.dtype == np.uint8 else found
     return logs.astype(np.float32)
 

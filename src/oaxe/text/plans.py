@@ -44,7 +44,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the plan of an epoch depends on beside the lengths of its sentences."""
+    """What the plan of an epoch depends on besides the lengths of its sentences."""
 
     max_tokens: int  # of each side of a micro-batch, with padding and EOS; about, if it is packed
     update_tokens: int  # target tokens of an update
@@ -235,7 +235,7 @@ def _bands(
 def shape_of(
     plan: list[list[Indices]], source_lengths: NDArray[Any], target_lengths: NDArray[Any]
 ) -> Shape:
-    """One that all micro-batches of a packed plan fit into."""
+    """The smallest shape that all micro-batches of a packed plan fit into."""
     batches = [batch for update in plan for batch in update]
     most = (
         max(int(lengths[batch].sum()) for batch in batches)
@@ -250,7 +250,7 @@ def shape_of(
 
 
 def _deal(order: Indices, hands: int, rng: np.random.Generator) -> list[Indices]:
-    """As cards: one to each of the hands in random order, then again, until there are none.
+    """Deal out sentences as cards: round by round, one to each hand, in random order.
 
     The first round, of the shortest sentences, may be too small for all hands.
     """
@@ -263,7 +263,7 @@ def _deal(order: Indices, hands: int, rng: np.random.Generator) -> list[Indices]
 def _by_length(
     order: Indices, source_lengths: NDArray[Any], target_lengths: NDArray[Any]
 ) -> Indices:
-    """Sorted by target, then by source length."""
+    """The sentences sorted by target length, then by source length."""
     for lengths in (source_lengths, target_lengths):
         # Stable on 16 bits is a radix sort: 20 million pairs are planned in 6 s, not 11.
         keys = np.minimum(lengths[order], 65_535).astype(np.uint16)

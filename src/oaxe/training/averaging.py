@@ -37,7 +37,7 @@ class Averages:
         self._keep = torch.zeros((), device=self.weights[0].device)
 
     def prepare(self, t: int) -> None:
-        """For update t, counted from 1. What depends on the number happens here, on the host."""
+        """Set what is kept in update t, counted from 1: on the host, outside of any CUDA graph."""
         self._keep.fill_(min(self.decay, (1 + t) / (10 + t)))
 
     def update(self) -> None:
@@ -60,11 +60,11 @@ class Averages:
             torch._foreach_copy_(self.weights, own)
 
     def tensors(self) -> dict[str, Tensor]:
-        """For a checkpoint."""
+        """The averages by name, for a checkpoint."""
         return dict(zip(self.names, self.averages, strict=True))
 
     def load(self, checkpoint: Mapping[str, Mapping[str, Tensor]], where: str) -> None:
-        """Those of a checkpoint, which is named in errors."""
+        """Go on with the averages of a checkpoint; ``where`` names it in errors."""
         if GROUP not in checkpoint:
             raise UserError(
                 f"{where} has no averages of the weights: its run began without train.ema; go on "

@@ -27,7 +27,7 @@ def may_record(system: System, settings: TrainSettings, ranks: Ranks) -> bool:
 
 
 class Recordings:
-    """What a call returns is valid until the next one."""
+    """Calls work as CUDA graphs; a result is valid until the next call."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self.warn = warn

@@ -233,7 +233,7 @@ def translator_at(checkpoint: Path, device: str, systems: Collection[str] = ()) 
 
 
 def new_system(settings: Settings, vocab_size: int) -> System:
-    """With random weights."""
+    """The system of the settings, with random weights."""
     arguments = architecture(settings.model, vocab_size)
     return build(settings.model.system, arguments, settings.options)
 
@@ -293,7 +293,7 @@ def _shared_by_ranks(settings: Settings, manifest: Manifest) -> dict[str, Any]:
 
 
 def _settled(settings: Settings, system: System, ranks: Ranks) -> Settings:
-    """With what a run decides by itself, when it begins: it goes on with the same batches."""
+    """The settings with ``data.packed`` decided: once, when the run begins."""
     packed, path = settings.data.packed, Path(settings.run) / "config.yaml"
     if packed is None and path.exists():
         packed = _settings_there(path, settings)["data"]["packed"]
@@ -349,7 +349,7 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
 
 
 def _settings_there(path: Path, settings: Settings) -> dict[str, Any]:
-    """Those of the run that is in the folder."""
+    """The settings of the run that is in the folder."""
     try:
         return settings_mapping(load_settings(path, trusted=[settings.model.system]))
     except UserError as error:

@@ -117,7 +117,7 @@ class Settings:
     decoding: Any  # of the system
 
     def updates(self, an_epoch: int) -> float:
-        """Until the end of training; infinity if neither train.epochs nor train.steps is set."""
+        """Updates of the training; infinity if neither train.epochs nor train.steps is set."""
         limits = [self.train.steps, self.train.epochs * an_epoch]
         return min((limit for limit in limits if limit), default=math.inf)
 

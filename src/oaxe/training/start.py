@@ -26,7 +26,7 @@ SHOWN = 6  # groups of weights that are new
 
 @dataclass(frozen=True)
 class Start:
-    """What a model has of another."""
+    """How much a model has taken over from another."""
 
     tensors: int
     all_tensors: int
@@ -178,7 +178,7 @@ def _other_settings(own: System, other: System) -> list[str]:
 
 
 def _named_size(architecture: dict[str, Any]) -> dict[str, Any]:
-    """With the name of the size in place of its numbers, if it has one."""
+    """The architecture with the name of its size in place of the numbers, if it has one."""
     for name, size in SIZES.items():
         if size.items() <= architecture.items():
             return {"size": name} | {k: v for k, v in architecture.items() if k not in size}

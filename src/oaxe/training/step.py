@@ -53,7 +53,7 @@ class Step:
         self.recordings = Recordings(warn) if may_record(system, train, ranks) else None
 
     def gradient(self, update: Update, number: int) -> Tensor:
-        """That of an update, counted from 1, in ``grad`` of the parameters; returns its loss."""
+        """Compute the gradient of an update, counted from 1, into ``grad``; returns its loss."""
         settings, ranks = self.settings, self.ranks
         # Every update seeds itself: a resumed run needs no generator state to repeat it.
         entropy = [settings.train.seed, number, ranks.rank]
@@ -114,7 +114,7 @@ class Step:
         return loss, stats
 
     def change_weights(self, update: Update, number: int) -> float:
-        """By the gradient of that update; returns the learning rate."""
+        """Take the optimiser's step by that gradient; returns the learning rate."""
         optim = self.settings.optim
         self.gradients.add_up(self.ranks)
         linear = optim.decay == "linear"

@@ -128,7 +128,7 @@ class Trainer:
         return reason
 
     def one_update(self, update: Update, log: RunLog | None = None) -> str:
-        """Returns why training is over, or nothing."""
+        """One update and what is due after it; returns why training is over, or nothing."""
         settings, position = self.settings, self.position
         epoch = update.epoch + update.number / update.n_updates
         try:
@@ -258,7 +258,7 @@ class Trainer:
             self._advise(means)
 
     def _advise(self, means: dict[str, float]) -> None:
-        """Pass on what the system has to say about this run, each sentence once."""
+        """Print the advice of the system on this run, each sentence once."""
         from_scratch = self.settings.train.init_from is None
         advice = self.system.advice(means, from_scratch=from_scratch)
         if advice and advice not in self._advised:
@@ -266,7 +266,7 @@ class Trainer:
             self.warn(advice)
 
     def _validate_if_due(self, log: RunLog | None) -> str:
-        """Returns INTERRUPTED if it was, or nothing."""
+        """Validate, if it is due; returns INTERRUPTED if that was interrupted, or nothing."""
         if not self.position.validation_due:
             return ""
         with self.update.averages.in_use() if self.update.averages else nullcontext():
@@ -342,7 +342,7 @@ class Trainer:
 
 
 def is_packed(settings: Settings, system: System, ranks: Ranks) -> bool:
-    """As the settings say; if they do not, where it is faster."""
+    """Whether to pack: as the settings say or, if they leave it open, where it is faster."""
     wanted = settings.data.packed
     able = system.room(1, 1, 1) is not None
     if wanted and not able:
