@@ -19,18 +19,16 @@ from oaxe.evaluation.evaluate import Options, evaluate
 from oaxe.evaluation.references import References, read_references
 from oaxe.support.errors import UserError
 from oaxe.systems import find as find_system
-from oaxe.text.corpus import Corpus
 from oaxe.text.datasets.catalogue import find
 from oaxe.text.datasets.dataset import Dataset, dataset
 from oaxe.text.lines import Pair, read_pairs, write_lines
 from oaxe.text.manifest import SUBWORDS, read_manifest
 from oaxe.text.ngram_files import count_ngrams
 from oaxe.text.prepare import prepare
-from oaxe.training.ranks import Ranks
 from oaxe.training.run import load_translator, train
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED
-from oaxe.training.validation import Validation, choose_decoding, metric_of
+from oaxe.training.validation import Validation, choose_decoding
 from reproduction.experiment import AGAIN, TEACHERS, DataKind, Experiment
 from reproduction.experiments import EXPERIMENTS
 from reproduction.folder import RESULT, Folder, metrics, read_json, teacher_of, validations
@@ -255,11 +253,8 @@ def chosen_decoding(study: Study, name: str, seed: int) -> tuple[dict[str, Optio
     if "lm_weight" in options:
         options["lm"] = str(study.folder.ngrams)
     translator.change_decoding(**options)
-    corpus = Corpus.open(study.folder.data("raw"), "valid")
-    metric, score = metric_of(translator)
-    ranks = Ranks(0, 1, translator.system.device)
     settings = study.settings(name, seed)
-    validation = Validation(corpus, settings, ranks, score, metric)
+    validation = Validation.of(translator, study.folder.data("raw"), settings)
     wanted = settings.validation.choose_decoding
     chooses = translator.system.chooses_decoding if wanted is None else wanted
     tried = choose_decoding(translator, validation) if chooses else []

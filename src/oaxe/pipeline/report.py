@@ -19,7 +19,6 @@ from oaxe.support.tables import TextTable, markdown, number
 from oaxe.text.bleu import corpus_bleu
 from oaxe.text.corpus import Corpus
 from oaxe.text.manifest import read_manifest
-from oaxe.training.ranks import Ranks
 from oaxe.training.run import load_translator
 from oaxe.training.settings import load_settings
 from oaxe.training.validation import Validation, choose_decoding
@@ -185,9 +184,7 @@ def best_beam(translator: Translator, run: Path, out: Path) -> dict[str, Any]:
     """Options of beam search with n-grams, the best on validation text."""
     options: dict[str, Any] = {"method": "beam", "lm": str(out / "ngrams")}
     own, settings = changed(translator, options), load_settings(run / "config.yaml")
-    ranks = Ranks(0, 1, own.system.device)
-    valid = Corpus.open(out / "data", "valid")
-    choose_decoding(own, Validation(valid, settings, ranks))
+    choose_decoding(own, Validation.of(own, out / "data", settings))
     return options | {n: own.decoding[n] for n in own.system.choices(own.decoding_with())}
 
 

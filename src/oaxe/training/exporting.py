@@ -13,9 +13,7 @@ from oaxe.decoding.translator import Option, Translator
 from oaxe.engine.engine import check
 from oaxe.support.errors import UserError
 from oaxe.text.bleu import corpus_bleu
-from oaxe.text.corpus import Corpus
 from oaxe.text.manifest import MANIFEST
-from oaxe.training.ranks import Ranks
 from oaxe.training.settings import load_settings
 from oaxe.training.validation import Validation, choose_decoding
 
@@ -78,8 +76,7 @@ def validation_of(translator: Translator, model: str) -> Validation | None:
         validation=replace(settings.validation, max_sentences=most),
         train=replace(settings.train, precision="fp32"),
     )
-    ranks = Ranks(0, 1, translator.system.device)
-    return Validation(Corpus.open(data, "valid"), settings, ranks)
+    return Validation.of(translator, data, settings)
 
 
 def choose_share(translator: Translator, validation: Validation) -> list[dict[str, Any]]:

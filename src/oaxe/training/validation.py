@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,13 @@ class Validation:
         self.metric, self._score = metric, score
         wanted = settings.validation.max_sentences or len(corpus)
         self.n_sentences = min(wanted, len(corpus))
+
+    @classmethod
+    def of(cls, translator: Translator, data: Path, settings: Settings) -> "Validation":
+        """On the validation text of a prepared folder, without other ranks."""
+        metric, score = metric_of(translator)
+        ranks = Ranks(0, 1, translator.system.device)
+        return cls(Corpus.open(data, "valid"), settings, ranks, score, metric)
 
     def run(self, system: System) -> dict[str, float]:
         system.eval()
