@@ -9,15 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from oaxe.commands.app import app
 from oaxe.decoding.translator import Translator
 from oaxe.evaluation.references import References
-from oaxe.model.transformer import Size
-from oaxe.systems import build, find
 from oaxe.text.subwords import Subwords
 from tests.cli import printed
+from tests.models import micro
 
 run = partial(printed, app, "evaluate")
 VOCABULARY = "the a dog cat boat runs sleeps over under green red field water and then"
@@ -94,19 +91,7 @@ def run_models(folder: Path, *arguments: str | Path) -> str:
 
 
 def translator(subwords: Subwords, system: str, max_length: int = 40) -> Translator:
-    """A small model of random weights, large enough for words to differ."""
-    architecture = {
-        **Size(dim=32, ffn=64, heads=4, encoder_layers=2, decoder_layers=2),
-        "vocab_size": subwords.vocab_size,
-        "max_length": max_length,
-        "norm": "pre",
-    }
-    model = build(system, architecture, find(system).Options())
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            scale = 0.1 if parameter.dim() == 1 else 0.2
-            scale = {"tokens": 0.7, "target_positions": 2.0}.get(name.split(".")[1], scale)
-            parameter.add_(torch.randn_like(parameter), alpha=scale)
+    model = micro(system, "pre", vocab_size=subwords.vocab_size, max_length=max_length)
     return Translator(model, subwords, languages=("en", "en"))
 
 
