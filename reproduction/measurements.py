@@ -91,7 +91,7 @@ def time_decoding(study: Study, seeds: int, console: Console) -> None:
 
 
 def missing_latency(folder: Folder, names: Sequence[str]) -> list[str]:
-    """Systems whose latency is not known; none if that of another device is: it stays."""
+    """Systems of unknown latency; none if latencies of another device are stored: they stay."""
     known = read_json(folder.results / LATENCIES)
     if known.get("device", usable_device(None)) != usable_device(None):
         return []

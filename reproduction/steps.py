@@ -56,7 +56,7 @@ class Study:
         return self.recipe.size == self.recipe.teacher
 
     def start(self, name: str, seed: int) -> tuple[str, int] | None:
-        """The experiment and seed whose weights this one begins with."""
+        """The experiment and seed that this one takes its first weights from."""
         start = EXPERIMENTS[name].start
         if start == "student" and self.start_from_teacher:
             start = "teacher"

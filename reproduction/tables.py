@@ -412,7 +412,7 @@ TABLES: dict[str, Table] = {
 }
 # Decoding is timed with trained models, not with stored outputs: their run folders are needed.
 TIMED = ("teacher", "at-12-1", "oaxe")
-# Systems whose speed is shown beside their quality: those whose run folders are there.
+# Tables that show speed beside quality, of the systems that have run folders.
 TIMED_TOO = ("equal", "equal-raw", "latency")
 # Trained for their own sake, at a price of their own.
 NOT_IN_ALL = {"latency", "equal", "equal-raw", "trials", "levers", "best"}

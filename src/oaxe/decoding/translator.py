@@ -61,7 +61,7 @@ class Translator:
         subwords: those that it was trained with.
         languages: names of source and target, for the reader.
         decoding: options that this model should be decoded with unless :meth:`translate` is told
-            otherwise: fields of the system's ``Decoding``, whose defaults the others have.
+            otherwise: fields of the system's ``Decoding``; the others have its defaults.
         cuda_graphs: on a GPU, record the passes that a sentence alone needs, or the steps of an
             autoregressive model for any number of sentences, and replay them from then on: many
             times faster, but slower for the first sentence of a length, and their memory is kept.

@@ -3,8 +3,8 @@
 The teacher translates the training source with beam search. Its translations vary less than the
 references, which they replace.
 
-A judge may choose among the hypotheses of the beam: the E-step of EM (Sun and Yang, 2020), whose
-M-step trains the judge on what it has chosen.
+A judge may choose among the hypotheses of the beam: the E-step of EM (Sun and Yang, 2020). The
+M-step trains the judge on the chosen ones.
 """
 
 import time

@@ -12,7 +12,7 @@ from oaxe.text.manifest import SIDES
 from oaxe.text.symbols import SYMBOLS
 
 WORDS_FROM = 100_000  # pairs that words are collected from
-LENGTHS_FROM = 4_000  # pairs whose lengths stand for those of all
+LENGTHS_FROM = 4_000  # pairs that the plan takes lengths from
 CHARACTERS_A_SUBWORD = 4  # about
 MOST_HELD_OUT, SHARE_HELD_OUT = 1_000, 20  # pairs; one of so many
 

@@ -6,7 +6,7 @@ your own that ``model.system`` names. A system file has
 
     PAPER      where it was proposed, and the BLEU reported there
     Options    frozen dataclass: the section of the YAML that is called like the system;
-               ``needs_end`` True: it changes over the run, whose end must be set;
+               ``needs_end`` True: it changes over the run, and needs to know its end;
                ``teacher``: the folder of a model that training needs, see System.learn_from;
                ``references`` above 1: it learns from several targets of a source, EOS between them
     Decoding   frozen dataclass: the section ``decoding`` of the YAML, and options of `translate`;

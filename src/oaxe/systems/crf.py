@@ -127,7 +127,7 @@ def log_normaliser(scores: Tensor, between: Tensor, mask: Tensor) -> Tensor:
 
 
 def path_score(scores: Tensor, between: Tensor, path: Tensor, mask: Tensor) -> Tensor:
-    """``(rows,)``: the score of one sentence, whose words are ``path (rows, length)`` of the n."""
+    """``(rows,)``: the score of the sentence that ``path (rows, length)`` chooses of n words."""
     of_words = scores.gather(2, path.unsqueeze(2)).squeeze(2)
     n = scores.shape[2]
     bigram = path[:, :-1] * n + path[:, 1:]

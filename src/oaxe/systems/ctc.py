@@ -185,7 +185,7 @@ def advice_on_start(
 
 
 def advice_on_length(means: Mapping[str, float], option: str) -> str:
-    """For systems whose number of positions follows from the source, by an option."""
+    """A warning for systems that derive the number of positions from the source, by an option."""
     if means.get("impossible", 0.0) <= MOST_IMPOSSIBLE:
         return ""
     return (

@@ -83,7 +83,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """Tensors and state of a checkpoint whose files are as its manifest says; or DamagedError."""
+    """Tensors and state of a checkpoint; DamagedError if a file is not as the manifest says."""
     try:
         manifest = strict_json.read(path / MANIFEST)
         if manifest["format"] != FORMAT:
