@@ -65,5 +65,5 @@ def flop_of_a_token(system: System, corpus: Corpus) -> float | None:
 
 
 def weights(module: nn.Module) -> int:
-    """Of all matrices."""
+    """The number of weights in all matrices."""
     return sum(weight.numel() for weight in module.parameters() if weight.dim() == 2)

@@ -209,14 +209,14 @@ def described(model: Exported) -> dict[str, Any]:
 
 
 def started(contender: Contender, waiting: str | None) -> Any:
-    """Its process."""
+    """The process of a contender."""
     kind, folder = contender.exported[:2]
     how = {"workers": contender.workers, "threads": contender.threads, **contender.how}
     return process(kind, folder, how, waiting)
 
 
 def spread(parts: Batches, count: int) -> Batches:
-    """``count`` of them, evenly spread."""
+    """``count`` of the batches, evenly spread."""
     chosen = np.linspace(0, len(parts) - 1, min(count, len(parts))).astype(int)
     return [parts[i] for i in chosen]
 

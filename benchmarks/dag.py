@@ -2,14 +2,13 @@
 
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
 
 from benchmarks.experiment import Experiment
-from benchmarks.harness import JsonPath, Report, Seed, Size, Tokens, Vocab
+from benchmarks.harness import Data, JsonPath, Report, Seed, Size, Tokens, Vocab
 from benchmarks.loops import Loop, Turn, Whole, run_for, summed_up
 from benchmarks.plain_graph import PlainDAG
 from benchmarks.training import RATE, ROUNDS, START, going_on, release_memory
@@ -24,10 +23,7 @@ def dag(
     size: Size = "base",
     vertices: Annotated[int, typer.Option(min=2, help="For each source token.")] = 4,
     batch_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of a batch.")] = 32_768,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Prepared folder. Default: synthetic sentences."),
-    ] = None,
+    data: Data = None,
     vocab: Vocab = 32_000,
     corpus_tokens: Annotated[
         int, typer.Option(min=1, help="Target tokens of the synthetic corpus.")

@@ -14,6 +14,7 @@ from rich.table import Table
 from oaxe.support.console import new_console
 from oaxe.support.environment import environment, machine
 from oaxe.support.files import check_output, write_json
+from oaxe.support.tables import grid
 from oaxe.support.timing import Timing, take_turns, wall_clock
 
 Contenders = Mapping[str, Callable[[], object]]
@@ -25,6 +26,10 @@ Size = Annotated[str, typer.Option(help="Size of the Transformer, such as base o
 Vocab = Annotated[int, typer.Option(min=100, help="Size of the vocabulary, in subwords.")]
 Tokens = Annotated[int, typer.Option(min=1, help="Target tokens in the batch.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Prepared folder. Default: synthetic sentences."),
+]
 JsonPath = Annotated[
     Path | None, typer.Option(help="Also write every sample to this file.", dir_okay=False)
 ]
@@ -39,7 +44,7 @@ class Report:
         self._content: dict[str, Any] = {"environment": environment(), **settings}
         self.console = new_console()
         shown = ", ".join(f"{name} {value}" for name, value in {**machine(), **settings}.items())
-        self.console.print(shown, highlight=False)
+        self.console.print(shown)
 
     def measure(
         self,
@@ -113,7 +118,7 @@ def speed_up(timings: Mapping[str, Timing], baseline: str) -> Column:
 
 
 def _number(value: Any) -> str:
-    """Four digits or so, whatever the size."""
+    """A number with about four digits."""
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else str(value)
     if not math.isfinite(value) or value == 0:
@@ -123,6 +128,4 @@ def _number(value: Any) -> str:
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
     """A table; nothing, if it has no rows."""
-    if not rows:
-        return ""
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+    return grid(head, rows).rstrip() if rows else ""

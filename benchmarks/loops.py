@@ -18,6 +18,7 @@ from oaxe.support.timing import Timing
 from oaxe.systems import Example, System
 from oaxe.text.batches import UpdateLoader
 from oaxe.text.corpus import Corpus
+from oaxe.text.plans import Limits
 from oaxe.training.ranks import Ranks
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import Trainer
@@ -31,7 +32,7 @@ class Loop(Protocol):
     waited: float  # seconds, for data
 
     def one_update(self) -> int:
-        """Returns its target tokens."""
+        """Do one update; returns its target tokens."""
 
     def close(self) -> None: ...
 
@@ -127,13 +128,8 @@ class Plain:
             weight_decay=optim.weight_decay,
             fused=self.device.type == "cuda",
         )
-        self.loader = UpdateLoader(
-            corpus,
-            max_tokens=data.batch_tokens,
-            update_tokens=data.update_tokens,
-            seed=settings.train.seed,
-            device=self.device,
-        )
+        limits = Limits(data.batch_tokens, data.update_tokens, settings.train.seed, epoch=0)
+        self.loader = UpdateLoader(corpus, limits, device=self.device)
         self.waited = 0.0
 
     def one_update(self) -> int:

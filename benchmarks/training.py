@@ -5,7 +5,6 @@ import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -14,7 +13,7 @@ import typer
 from benchmarks import gpu
 from benchmarks.arithmetic import flop_of_a_token
 from benchmarks.experiment import Experiment
-from benchmarks.harness import JsonPath, Report, Seed, Vocab
+from benchmarks.harness import Data, JsonPath, Report, Seed, Vocab
 from benchmarks.loops import PLAIN_SYSTEMS, Plain, Turn, Whole, run_for, summed_up
 from benchmarks.side_by_side import together
 from benchmarks.teacher import BEAM, distil
@@ -56,10 +55,7 @@ def training(
     batch_tokens: Annotated[
         int, typer.Option(min=1, help="The most tokens of a batch; an update may have several.")
     ] = 32_768,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Prepared folder. Default: synthetic sentences."),
-    ] = None,
+    data: Data = None,
     vocab: Vocab = 32_000,
     corpus_tokens: Annotated[
         int, typer.Option(min=1, help="Target tokens of the synthetic corpus.")
@@ -222,7 +218,7 @@ def measure(
 
 
 def seconds_to_start(loop: Whole, device: torch.device) -> float:
-    """Of the updates that compute, record and replay; kernels are compiled if they have to be."""
+    """Seconds of the first updates, which compute, record and replay; kernels are compiled, too."""
     try:
         return run_for(loop, device, enough=lambda updates: updates >= START).seconds
     finally:

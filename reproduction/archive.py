@@ -77,4 +77,4 @@ def unpack(out: Path, dataset: str, preset: str, console: Console) -> None:
         found = f"published results of {dataset} unpacked into {out}"
     else:
         found = f"no published results of {dataset} have the preset {preset}"
-    console.print(found, highlight=False)
+    console.print(found)

@@ -84,11 +84,11 @@ The sentences are from [Tatoeba](https://tatoeba.org), by its contributors, unde
 
 
 def show_translations(console: Console) -> None:
-    """Print them; without the model, a line that says so."""
+    """Print them, or a line that there is no model."""
     try:
         translator = Translator.from_pretrained()
     except UserError as error:
-        console.print(f"No translations to begin with: {error}.\n", highlight=False)
+        console.print(f"No translations to begin with: {error}.\n")
         return
     console.rule("English to German in one pass, by the model in the box")
     translator.translate(["Hello."])  # the first is slower
@@ -104,12 +104,11 @@ def show_translations(console: Console) -> None:
             f"{1e3 * statistics.median(seconds):.0f} ms": found,
         }
         for name, text in rows.items():
-            console.print(f"{name:<10} {text}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"{name:<10} {text}", soft_wrap=True)
         console.print()
     console.print(
         "CMLM + XE is the paper's baseline, Transformer-base, trained on the same sentences; its "
-        "outputs are from the published results.\n",
-        highlight=False,
+        "outputs are from the published results.\n"
     )
 
 
@@ -145,8 +144,7 @@ def make(
     from oaxe.text.bleu import corpus_bleu
     from oaxe.text.corpus import Corpus
     from oaxe.text.manifest import read_manifest
-    from oaxe.text.ngram_files import NGRAMS, save_ngrams
-    from oaxe.text.ngrams import estimate
+    from oaxe.text.ngram_files import NGRAMS, count_ngrams
     from oaxe.training.exporting import choose_cpu_decoding
     from oaxe.training.run import load_translator
     from oaxe.training.settings import load_settings
@@ -156,9 +154,7 @@ def make(
     own = translators["the same in torch"] = load_translator(str(run), "cpu")
     shutil.rmtree(folder, ignore_errors=True)
     with TemporaryDirectory() as lm:
-        targets = Corpus.open(data, "train").targets
-        counted = estimate(targets, own.subwords.vocab_size, ORDER, PRUNED)
-        save_ngrams(Path(lm), counted, own.subwords)
+        count_ngrams(data, Path(lm), ORDER, PRUNED)
         choose_cpu_decoding(own, str(run), console, Path(lm))
         export(own, folder, int8=True)
         own.change_decoding(lm=str(folder / NGRAMS))

@@ -12,8 +12,7 @@ from reproduction.tables import NOT_IN_ALL, TABLES
 RESUMES = "The same command resumes where it was stopped; what is done is not done again."
 
 Data = Annotated[
-    list[str] | None,
-    typer.Option(help="A data set, see `oaxe data list`; again for more columns."),
+    list[str] | None, typer.Option(help="A data set, see `oaxe data list`; again for more columns.")
 ]
 Sets = Annotated[
     Path,
@@ -127,8 +126,7 @@ def synthetic(
         typer.Option(help="modes, lengths, numbers, switch or scratch; default: all."),
     ] = None,
     method: Annotated[
-        list[str] | None,
-        typer.Option(help="xe, axe, oaxe, oaxe-pretrained, ...; default: all."),
+        list[str] | None, typer.Option(help="xe, axe, oaxe, oaxe-pretrained, ...; default: all.")
     ] = None,
 ) -> None:
     """Section 3: exact match against the number of orders, for XE, AXE and OaXE."""

@@ -28,12 +28,12 @@ def trained(label: str, system: str, **more: Any) -> Experiment:
 
 
 def tuned(label: str, **more: Any) -> Experiment:
-    """With XE before."""
+    """A system that is fine-tuned after XE."""
     return Experiment(label, "equal-finetune", start=FIRST, share=LAST, changes=CHOSEN, **more)
 
 
 def values(name: str, *tried: float) -> dict[str, dict[str, Any]]:
-    """Trials of an option."""
+    """Trials of an option of the system."""
     return {f"{name.replace('_', '-')}-{value:g}": {name: value} for value in tried}
 
 
@@ -46,8 +46,7 @@ GLANCING = {"start": 0.5, "end": 0.1}
 # The first trial is what the paper has, or the default of the system.
 SYSTEMS = {
     "xe": Compared(
-        tuned("CMLM + XE", options={"inputs": "unobserved"}),
-        values("label_smoothing", 0.1, 0, 0.2),
+        tuned("CMLM + XE", options={"inputs": "unobserved"}), values("label_smoothing", 0.1, 0, 0.2)
     ),
     "axe": Compared(tuned("CMLM + AXE"), losses("axe", "delta", 1, 2, 5)),
     "oaxe": Compared(
@@ -61,8 +60,7 @@ SYSTEMS = {
         has_raw=False,  # it is a way to distill
     ),
     "glat": Compared(
-        trained("GLAT", "glat"),
-        {"end-0.3": {}, "end-0.1": GLANCING, "start-0.7": {"start": 0.7}},
+        trained("GLAT", "glat"), {"end-0.3": {}, "end-0.1": GLANCING, "start-0.7": {"start": 0.7}}
     ),
     "hint": Compared(
         trained("Hint-based loss", "hint", asks_teacher=True), values("states", 1, 0.3, 0.1)

@@ -13,10 +13,10 @@ Stage = Literal[
 ]  # fmt: skip
 
 RAW = "-raw"  # ends the names of experiments on raw data
-AGAIN = "-again"  # ends the name of a result whose run was gone, and needed to start from
+AGAIN = "-again"  # ends the names of results that were trained again, to start others from
 MARGIN = 0.15  # the paper's truncation
 CHOSEN = {"validation": {"choose_decoding": True}}  # such as the length penalty
-TEACHERS = ("teacher", "student")  # whose seed 1 serves all seeds and both kinds of data
+TEACHERS = ("teacher", "student")  # their seed 1 serves all seeds and both kinds of data
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Experiment:
     label: str
     stage: Stage
     data: DataKind = "distilled"
-    # The experiment whose weights it begins with, of the same seed; but see TEACHERS.
+    # The experiment that it takes its first weights from, with the same seed; but see TEACHERS.
     start: str | None = None
     system: str = "cmlm"  # as in `model.system`
     options: Mapping[str, Any] = field(default_factory=dict)  # of the system, as in its section

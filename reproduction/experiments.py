@@ -10,15 +10,7 @@ from typing import Any
 
 from reproduction.best import BEST
 from reproduction.equal_terms import EQUAL
-from reproduction.experiment import (
-    MARGIN,
-    RAW,
-    DataKind,
-    Experiment,
-    fine_tuned,
-    oaxe,
-    on_raw,
-)
+from reproduction.experiment import MARGIN, RAW, DataKind, Experiment, fine_tuned, oaxe, on_raw
 from reproduction.levers import LEVERS
 
 MARGINS = (0.0, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)

@@ -50,7 +50,7 @@ class Folder:
         return self.out / self.dataset / self.preset
 
     def text(self, kind: str) -> Path:
-        """What distilled data are made of."""
+        """The text that distilled data are made from."""
         return self.root / ("judged-text" if kind == "em" else f"teacher-text{teacher_of(kind)[1]}")
 
     @property
@@ -75,7 +75,7 @@ class Folder:
         return self.results / f"{name}-seed-{seed}" / RESULT
 
     def result_of_run(self, name: str, seed: int) -> Path:
-        """Of the run that is there, which may have been trained again."""
+        """The result of the run that is there, which may have been trained again."""
         again = self.result(name + AGAIN, seed)
         return again if again.exists() else self.result(name, seed)
 

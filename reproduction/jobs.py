@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from oaxe.support.console import new_console
-from oaxe.support.errors import EXIT_INTERRUPTED, UserError
+from oaxe.support.errors import EXIT_INTERRUPTED, UserError, listed
 from oaxe.support.processes import begin_worker, handled
 
 INTERRUPTED = "interrupted"
@@ -75,7 +75,7 @@ def run_jobs(jobs: Sequence[Job], per_device: int, console: Console) -> dict[str
                     if problem:
                         failed[job.name] = problem
                     progress.update(bar, advance=job.models)
-                    progress.console.print(f"{problem or 'done'}: {job.name}", highlight=False)
+                    progress.console.print(f"{problem or 'done'}: {job.name}")
         except KeyboardInterrupt:  # running jobs save and stop by themselves
             failed["everything else"] = INTERRUPTED
             for child in multiprocessing.active_children():  # a terminal has done so already
@@ -146,8 +146,8 @@ def attempt(job: Job, log: TextIO) -> str:
 
 def what_is_missing(failed: dict[str, str]) -> UserError:
     error = UserError(
-        "not everything is there; the same command goes on from here. What happened:\n"
-        + "\n".join(f"  {name}: {why}" for name, why in failed.items())
+        "not everything is there; the same command goes on from here. What happened:"
+        + listed(f"{name}: {why}" for name, why in failed.items())
     )
     if INTERRUPTED in failed.values():
         error.exit_code = EXIT_INTERRUPTED

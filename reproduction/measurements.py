@@ -48,7 +48,7 @@ def measure_fluency(study: Study, seeds: int, console: Console) -> None:
         for name, seed in missing_fluency(folder, seeds)
         if (output := folder.output(name, seed, "test")).exists()
     }
-    console.print(f"fluency of {len(outputs) + 1} texts", highlight=False)
+    console.print(f"fluency of {len(outputs) + 1} texts")
     budget = study.recipe.batch_tokens
     for key, lines in {GOLD: gold.first, **outputs}.items():
         known["systems"][key] = perplexity(lm, lines, gold.language, batch_tokens=budget)
@@ -56,7 +56,7 @@ def measure_fluency(study: Study, seeds: int, console: Console) -> None:
 
 
 def speed_path(folder: Folder) -> Path:
-    """For the kind of device that this machine has."""
+    """The file of times on the kind of device that this machine has."""
     return folder.results / f"speed-{usable_device(None)}.json"
 
 
@@ -70,7 +70,7 @@ def time_decoding(study: Study, seeds: int, console: Console) -> None:
     if path.exists() or not all(tried.values()):
         return
     chosen = {name: found[0] for name, found in tried.items()}
-    console.print("decoding speed: the models take turns", highlight=False)
+    console.print("decoding speed: the models take turns")
     on_gpu = usable_device(None) == "cuda"
     ways = {name: {f"beam {BEAM}": {"beam": BEAM}} for name in TIMED}
     ways["oaxe"] = {
@@ -91,7 +91,7 @@ def time_decoding(study: Study, seeds: int, console: Console) -> None:
 
 
 def missing_latency(folder: Folder, names: Sequence[str]) -> list[str]:
-    """Systems whose latency is not known; none if that of another device is: it stays."""
+    """Systems of unknown latency; none if latencies of another device are stored: they stay."""
     known = read_json(folder.results / LATENCIES)
     if known.get("device", usable_device(None)) != usable_device(None):
         return []
@@ -111,7 +111,7 @@ def measure_latency(study: Study, names: Sequence[str], console: Console) -> Non
     ]
     if not missing:
         return
-    console.print(f"decoding speed of {len(missing)} systems, in turns", highlight=False)
+    console.print(f"decoding speed of {len(missing)} systems, in turns")
     translators = {}
     for name in missing:
         tests = read_json(folder.result_of_run(name, 1))["tests"]
@@ -126,7 +126,7 @@ def measure_latency(study: Study, names: Sequence[str], console: Console) -> Non
 
 
 def speeds(study: Study, translators: Mapping[str, Translator]) -> dict[str, dict[str, Any]]:
-    """Of the test set, as the recipe has it."""
+    """Latency and throughput on the test set, with the precision and batches of the recipe."""
     sources = read_references(multiref=study.folder.gold / "test.jsonl").sources or []
     bf16 = study.recipe.bf16 and usable_device(None) == "cuda"
     return measure_speed(translators, sources, batch_tokens=study.recipe.batch_tokens, bf16=bf16)

@@ -11,10 +11,10 @@ from reproduction.jobs import Job
 from reproduction.steps import (
     JUDGE,
     Study,
-    count_ngrams,
     prepare_distilled,
     prepare_raw,
     train_and_test,
+    write_ngrams,
     write_text,
 )
 
@@ -68,7 +68,7 @@ class Plan:
     def ngrams(self) -> Needs:
         if self.folder.ngrams.exists():
             return NOTHING
-        return self.add("ngrams", partial(count_ngrams, self.study), self.data("raw"))
+        return self.add("ngrams", partial(write_ngrams, self.study), self.data("raw"))
 
     def text(self, kind: DataKind) -> Needs:
         if (self.folder.text(kind) / MANIFEST).exists():

@@ -8,6 +8,7 @@ paper   the paper's own settings (section 4.1), for its own data
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from oaxe.support.errors import UserError
@@ -138,6 +139,7 @@ def training_settings(system: str, options: Mapping[str, Any], **sections: Any) 
     return build_settings({**sections, "model": model, section(system): options})
 
 
+linear = partial(Stage, decay="linear", clip=1.0)  # a rate that falls to zero
 ANY = "any"  # data set
 # Section 4.1: 128K tokens an update, 10K updates of warm-up to 5e-4, 300K updates, the 5 best
 # averaged; fine-tuning 10 epochs, 5K updates of warm-up to 5e-6, the best checkpoint. The paper's
@@ -169,10 +171,10 @@ PRESETS: dict[str, dict[str, Recipe]] = {
         "multi30k-en-de": Recipe(
             at=Stage(5_000, 1e-3, 400, every=1_000),
             lm=Stage(4_000, 1e-3, 400, every=500),
-            cmlm=Stage(1_200, 1.5e-3, 150, every=240, decay="linear", clip=1.0),
-            finetune=Stage(240, 3e-4, 40, every=60, decay="linear", clip=1.0),
-            equal=Stage(1_200, 1.5e-3, 150, every=240, decay="linear", clip=1.0, ema=0.99),
-            ngrams=Stage(120, 2e-4, 20, every=40, decay="linear", clip=1.0, ema=0.99),
+            cmlm=linear(1_200, 1.5e-3, 150, every=240),
+            finetune=linear(240, 3e-4, 40, every=60),
+            equal=linear(1_200, 1.5e-3, 150, every=240, ema=0.99),
+            ngrams=linear(120, 2e-4, 20, every=40, ema=0.99),
             update_tokens=2_048, batch_tokens=4_096, size="tiny", teacher="tiny", deep="tiny",
             dropout=0.1, vocab_size=4_000, lengths=(8, 12, 16, 20),
         ),
@@ -181,19 +183,19 @@ PRESETS: dict[str, dict[str, Recipe]] = {
         "multi30k-en-de": Recipe(
             at=Stage(1_750, 5e-4, 1_000, every=250, patience=8),
             lm=Stage(3_000, 5e-4, 1_000, every=250, patience=4),
-            cmlm=Stage(3_000, 1e-3, 1_000, every=500, decay="linear", clip=1.0),
-            finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
-            equal=Stage(2_000, 1e-3, 300, every=250, decay="linear", clip=1.0, ema=0.999),
-            ngrams=Stage(300, 2e-4, 50, every=50, decay="linear", clip=1.0, ema=0.99),
+            cmlm=linear(3_000, 1e-3, 1_000, every=500),
+            finetune=linear(600, 2e-4, 100, every=100),
+            equal=linear(2_000, 1e-3, 300, every=250, ema=0.999),
+            ngrams=linear(300, 2e-4, 50, every=50, ema=0.99),
             update_tokens=16_384, size="small", lengths=(8, 12, 16, 20),
         ),
         "tatoeba-en-de": Recipe(
             at=Stage(4_000, 5e-4, 1_000, every=500, patience=6),
             lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
-            cmlm=Stage(5_000, 7e-4, 1_000, every=500, decay="linear", clip=1.0),
-            finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
-            equal=Stage(2_500, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999),
-            ngrams=Stage(300, 2e-4, 50, every=50, decay="linear", clip=1.0, ema=0.99),
+            cmlm=linear(5_000, 7e-4, 1_000, every=500),
+            finetune=linear(600, 2e-4, 100, every=100),
+            equal=linear(2_500, 5e-4, 300, every=500, ema=0.999),
+            ngrams=linear(300, 2e-4, 50, every=50, ema=0.99),
             update_tokens=16_384, lengths=(5, 7, 9, 12),
             raw={
                 "cmlm": Stage(5_000, 5e-4, 1_000, every=500, patience=6),
@@ -205,23 +207,17 @@ PRESETS: dict[str, dict[str, Recipe]] = {
             lm=Stage(2_000, 5e-4, 1_000, every=500, patience=4),
             cmlm=Stage(4_000, 3e-4, 2_000, every=500, patience=6),
             finetune=Stage(500, 1e-4, 100, every=100, patience=6),
-            equal=Stage(2_000, 5e-4, 300, every=500, decay="linear", clip=1.0, ema=0.999),
-            ngrams=Stage(300, 2e-4, 50, every=50, decay="linear", clip=1.0, ema=0.99),
+            equal=linear(2_000, 5e-4, 300, every=500, ema=0.999),
+            ngrams=linear(300, 2e-4, 50, every=50, ema=0.99),
             update_tokens=16_384, lengths=(5, 7, 9, 12),
         ),
         "europarl-en-de": Recipe(
             at=Stage(4_000, 5e-4, 1_000, every=500, patience=6),
             lm=Stage(3_000, 5e-4, 1_000, every=500, patience=4),
-            cmlm=Stage(8_000, 5e-4, 2_000, every=1_000, decay="linear", clip=1.0),
-            finetune=Stage(600, 2e-4, 100, every=100, decay="linear", clip=1.0),
-            equal=Stage(
-                2_000, 5e-4, 300, every=500, decay="linear", clip=1.0,
-                ema=0.999, batch_tokens=16_384,
-            ),
-            ngrams=Stage(
-                300, 2e-4, 50, every=50, decay="linear", clip=1.0,
-                ema=0.99, batch_tokens=16_384,
-            ),
+            cmlm=linear(8_000, 5e-4, 2_000, every=1_000),
+            finetune=linear(600, 2e-4, 100, every=100),
+            equal=linear(2_000, 5e-4, 300, every=500, ema=0.999, batch_tokens=16_384),
+            ngrams=linear(300, 2e-4, 50, every=50, ema=0.99, batch_tokens=16_384),
             update_tokens=32_768, batch_tokens=32_768, dropout=0.1,
         ),
     },

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from oaxe.support.files import appears_whole, write_whole
 from oaxe.support.html import page, paragraph, scroll, svg, table
-from oaxe.support.tables import NOTHING, TextTable, markdown
+from oaxe.support.tables import NOTHING, TextTable, grid, markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,12 +68,11 @@ def chart_name(name: str, label: str, report: Report) -> str:
 
 
 def sources_markdown(report: Report) -> str:
-    lines = [["result", *ORIGIN], ["---"] * (1 + len(ORIGIN))]
+    rows = []
     for name, origin in report.sources:
         signature = origin["signature"] and f"`{origin['signature']}`".replace("|", "\\|")
-        cells = [*(str(origin[key]) for key in ORIGIN[:-1]), signature or NOTHING]
-        lines.append([name, *cells])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        rows.append([name, *(str(origin[key]) for key in ORIGIN[:-1]), signature or NOTHING])
+    return grid(["result", *ORIGIN], rows)
 
 
 def sources_html(report: Report) -> str:

@@ -89,7 +89,7 @@ class Results:
         return max(done, key=lambda name: done[name], default=None)
 
     def experiment(self, row: Row, column: Column) -> str | None:
-        """What a cell shows."""
+        """The experiment that a cell shows."""
         return self.chosen(row) if row.chooses else row.experiment(column)
 
     def _cost(self, name: str, seed: int, key: str) -> float | None:
@@ -221,7 +221,7 @@ class EvalSet:
 
 
 def shown_sets(table: Table, results: Results) -> list[EvalSet]:
-    """Those that a table shows."""
+    """The test sets that a table shows."""
     if table.test_sets in ("test", "valid"):
         return [EvalSet(results, "test", table.test_sets == "valid")]
     shown = {"every": (True, False), "several": (True,), "single": (False,)}[table.test_sets]

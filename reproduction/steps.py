@@ -18,21 +18,17 @@ from oaxe.distillation.distill import distill
 from oaxe.evaluation.evaluate import Options, evaluate
 from oaxe.evaluation.references import References, read_references
 from oaxe.support.errors import UserError
-from oaxe.support.files import write_whole
 from oaxe.systems import find as find_system
-from oaxe.text.corpus import Corpus, load_subwords
 from oaxe.text.datasets.catalogue import find
 from oaxe.text.datasets.dataset import Dataset, dataset
-from oaxe.text.lines import Pair, read_parallel
+from oaxe.text.lines import Pair, read_pairs, write_lines
 from oaxe.text.manifest import SUBWORDS, read_manifest
-from oaxe.text.ngram_files import save_ngrams
-from oaxe.text.ngrams import estimate
+from oaxe.text.ngram_files import count_ngrams
 from oaxe.text.prepare import prepare
-from oaxe.training.ranks import Ranks
 from oaxe.training.run import load_translator, train
 from oaxe.training.settings import Settings
 from oaxe.training.trainer import BEST, CHECKPOINTS, INTERRUPTED
-from oaxe.training.validation import Validation, choose_decoding, metric_of
+from oaxe.training.validation import Validation, choose_decoding
 from reproduction.experiment import AGAIN, TEACHERS, DataKind, Experiment
 from reproduction.experiments import EXPERIMENTS
 from reproduction.folder import RESULT, Folder, metrics, read_json, teacher_of, validations
@@ -41,7 +37,7 @@ from reproduction.recipes import Recipe
 
 BEAM = 5
 ORDER = 4  # of n-grams
-JUDGE, JUDGED = "cmlm", 20  # who chooses, among how many hypotheses
+JUDGE, JUDGED = "cmlm", 20  # the model that chooses, and the number of hypotheses
 # Test sets of other domains, and the names of their data sets.
 OTT, NEWS = ("ott2018", "ott2018-en-de"), ("newstest2014", "newstest-en-de")
 
@@ -60,7 +56,7 @@ class Study:
         return self.recipe.size == self.recipe.teacher
 
     def start(self, name: str, seed: int) -> tuple[str, int] | None:
-        """The experiment and seed whose weights this one begins with."""
+        """The experiment and seed that this one takes its first weights from."""
         start = EXPERIMENTS[name].start
         if start == "student" and self.start_from_teacher:
             start = "teacher"
@@ -122,8 +118,7 @@ def prepare_raw(study: Study, console: Console) -> None:
     for name, gold in held_out_sets(study, found):  # "test" comes last: then all are there
         entries = zip(gold.sources or (), gold.texts, strict=True)
         lines = [json.dumps({"src": s, "refs": r}, ensure_ascii=False) for s, r in entries]
-        kept = lines[: recipe.held_out]
-        write_whole(folder.gold / f"{name}.jsonl", "".join(f"{line}\n" for line in kept))
+        write_lines(folder.gold / f"{name}.jsonl", lines[: recipe.held_out])
 
 
 def training_set(study: Study, console: Console) -> Dataset:
@@ -138,12 +133,9 @@ def beginning(pair: Pair, count: int | None, stem: Path) -> Pair:
     if count is None:
         return pair
     stem.parent.mkdir(parents=True, exist_ok=True)
-    chunks = read_parallel(*pair)
-    pairs = (p for chunk in chunks for p in zip(chunk.sources, chunk.targets, strict=True))
-    sources, targets = zip(*islice(pairs, count), strict=True)
     paths = stem.with_suffix(".source"), stem.with_suffix(".target")
-    for path, lines in zip(paths, (sources, targets), strict=True):
-        write_whole(path, "".join(f"{line}\n" for line in lines))
+    for path, lines in zip(paths, zip(*islice(read_pairs(*pair), count), strict=True), strict=True):
+        write_lines(path, lines)
     return paths
 
 
@@ -165,7 +157,7 @@ def held_out_sets(study: Study, found: Dataset) -> Iterator[tuple[str, Reference
 
 
 def write_text(study: Study, kind: DataKind, console: Console) -> None:
-    """The teacher's translations, or those of its hypotheses that the judge likes best."""
+    """The teacher's translations, or those of its hypotheses that the judge finds likeliest."""
     folder = study.folder
     source = Path(read_manifest(folder.data("raw")).splits["train"].files[0])
     finished = distill(
@@ -201,11 +193,8 @@ def prepare_distilled(study: Study, kind: DataKind, console: Console) -> None:
     )
 
 
-def count_ngrams(study: Study, console: Console) -> None:
-    data = study.folder.data("raw")
-    subwords = load_subwords(data)
-    found = estimate(Corpus.open(data, "train").targets, subwords.vocab_size, ORDER, [0])
-    save_ngrams(study.folder.ngrams, found, subwords)
+def write_ngrams(study: Study, console: Console) -> None:
+    count_ngrams(study.folder.data("raw"), study.folder.ngrams, ORDER)
 
 
 def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Console) -> None:
@@ -227,6 +216,7 @@ def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Conso
             trained |= tried
         elif one.system == "transformer":
             decoding = {"beam": BEAM}
+        speeds = [entry["tokens_per_second"] for entry in metrics(run) if entry["what"] == "train"]
         folder.write_result(
             saved,
             seed,
@@ -239,7 +229,7 @@ def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Conso
                 **trained,
                 "started_from": start and read_json(folder.run(*start) / RESULT),
                 "processes_on_device": jobs,
-                "tokens_per_second": median_speed(run),
+                "tokens_per_second": median(speeds) if speeds else None,
                 "validations": validations(run, "step", "loss", "bleu", "length_accuracy"),
             },
             tests={} if one.stage == "lm" else scores(study, name, saved, seed, decoding, console),
@@ -249,17 +239,11 @@ def train_and_test(study: Study, name: str, seed: int, jobs: int, console: Conso
 
 
 def lines_of_code(one: Experiment) -> int:
-    """Of the file of the system, and of that of the loss, if it has one."""
+    """Lines of the file of the system and, if it has one, of the loss."""
     loss = one.options.get("loss")
     sources = [find_system(one.system).__file__]
     sources += [inspect.getfile(CRITERIA[loss["name"]])] if loss else []
     return sum(len(Path(str(path)).read_text().splitlines()) for path in sources)
-
-
-def median_speed(run: Path) -> float | None:
-    """Target tokens a second while training."""
-    found = [entry["tokens_per_second"] for entry in metrics(run) if entry["what"] == "train"]
-    return median(found) if found else None
 
 
 def chosen_decoding(study: Study, name: str, seed: int) -> tuple[dict[str, Option], dict[str, Any]]:
@@ -269,11 +253,8 @@ def chosen_decoding(study: Study, name: str, seed: int) -> tuple[dict[str, Optio
     if "lm_weight" in options:
         options["lm"] = str(study.folder.ngrams)
     translator.change_decoding(**options)
-    corpus = Corpus.open(study.folder.data("raw"), "valid")
-    metric, score = metric_of(translator)
-    ranks = Ranks(0, 1, translator.system.device)
     settings = study.settings(name, seed)
-    validation = Validation(corpus, settings, ranks, score, metric)
+    validation = Validation.of(translator, study.folder.data("raw"), settings)
     wanted = settings.validation.choose_decoding
     chooses = translator.system.chooses_decoding if wanted is None else wanted
     tried = choose_decoding(translator, validation) if chooses else []
@@ -282,12 +263,7 @@ def chosen_decoding(study: Study, name: str, seed: int) -> tuple[dict[str, Optio
 
 
 def scores(
-    study: Study,
-    name: str,
-    saved: str,
-    seed: int,
-    decoding: Mapping[str, Option],
-    console: Console,
+    study: Study, name: str, saved: str, seed: int, decoding: Mapping[str, Option], console: Console
 ) -> dict[str, Any]:
     """All that `oaxe evaluate` measures, on every test set.
 
@@ -309,7 +285,7 @@ def scores(
         report, systems = evaluate(gold, [], [model], options, console)
         output = folder.output(saved, seed, test)
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(output, "".join(f"{line}\n" for line in systems[0].scored))
+        write_lines(output, systems[0].scored)
         keys = "language", "unit", "sentences", "gold", "notes", "inputs"
         found[test] = report["systems"][name] | {key: report[key] for key in keys}
     return found

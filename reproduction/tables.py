@@ -281,10 +281,7 @@ TABLES: dict[str, Table] = {
         (Column("perplexity", "perplexity"),),
     ),
     "cases": Table(
-        "Outputs of CMLM and OaXE side by side.",
-        "Table 9",
-        rows("cmlm", "oaxe"),
-        form="cases",
+        "Outputs of CMLM and OaXE side by side.", "Table 9", rows("cmlm", "oaxe"), form="cases"
     ),
     "divergent": Table(
         "Japanese-English, whose word orders differ: teacher, CMLM and OaXE.",
@@ -321,10 +318,7 @@ TABLES: dict[str, Table] = {
     "levers": Table(
         "What costs nothing when translating: one change of CTC with glancing after the other.",
         BEYOND,
-        (
-            *rows("teacher", BASE),
-            *rows(NO_GLANCING, *LEVERS, baseline=BASE),
-        ),
+        (*rows("teacher", BASE), *rows(NO_GLANCING, *LEVERS, baseline=BASE)),
         (
             Column("valid BLEU", "valid_bleu"),
             Column("BLEU", "bleu"),
@@ -418,7 +412,7 @@ TABLES: dict[str, Table] = {
 }
 # Decoding is timed with trained models, not with stored outputs: their run folders are needed.
 TIMED = ("teacher", "at-12-1", "oaxe")
-# Systems whose speed is shown beside their quality: those whose run folders are there.
+# Tables that show speed beside quality, of the systems that have run folders.
 TIMED_TOO = ("equal", "equal-raw", "latency")
 # Trained for their own sake, at a price of their own.
 NOT_IN_ALL = {"latency", "equal", "equal-raw", "trials", "levers", "best"}

@@ -72,7 +72,7 @@ def their_column(table: Table, reported: Reported, dataset: str, column: Column)
 
 
 def reported_values(reported: Reported, dataset: str, column: Column) -> dict[str, float | None]:
-    """By row."""
+    """The paper's values of a column, by row."""
     if dataset not in reported.datasets:
         return {}
     index = reported.datasets.index(dataset)
@@ -103,7 +103,7 @@ def our_cell(table: Table, shown: EvalSet, row: Row, column: Column) -> str:
 
 
 def gains(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
-    """Of each seed that both have; a teacher has one for all."""
+    """Differences by seed, of the seeds that both have; a teacher has one seed for all."""
     if len(theirs) == 1:
         theirs = dict.fromkeys(ours, *theirs.values())
     return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}

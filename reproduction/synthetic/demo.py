@@ -77,12 +77,11 @@ def introduce(recipe: Recipe, console: Console) -> None:
     console.print("A model reads numbers and predicts all in one pass, in any of five orders:\n")
     for mode, name in enumerate(ORDERINGS):
         right = " ".join(f"{number:>2}" for number in reorder(source, mode))
-        console.print(f"  {name:<16} {right}", highlight=False)
+        console.print(f"  {name:<16} {right}")
     console.print(
         "\nEach training pair shows one of them, at random: as in translation, where many orders "
         f"are right and the\nreference has one. {recipe.numbers} numbers, {recipe.shortest} to "
-        f"{recipe.longest} of them in a row.\n",
-        highlight=False,
+        f"{recipe.longest} of them in a row.\n"
     )
 
 

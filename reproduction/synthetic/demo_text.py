@@ -35,7 +35,7 @@ MEASURES = {
 
 def show(result: Result, console: Console) -> None:
     """The table, its interpretation and the examples."""
-    console.print(markdown(score_table(result)), highlight=False)
+    console.print(markdown(score_table(result)))
     console.print(Text(interpretation(result), style="bold"))
     for source, outputs in examples(result):
         width = 1 + max(len(str(n)) for row in (source, *outputs.values()) for n in row)

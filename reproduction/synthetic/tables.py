@@ -131,7 +131,7 @@ def select(models: Models, **values: Any) -> Models:
 
 
 def by_method(models: Models) -> dict[str, Models]:
-    """In the order of METHODS, those that there are."""
+    """The models of each method that there are, in the order of METHODS."""
     found = {method: select(models, method=method) for method in METHODS}
     return {method: mine for method, mine in found.items() if mine}
 
@@ -168,7 +168,7 @@ def lines_over(models: Models, key: str) -> list[Line]:
 
 
 def chart(lines: list[Line], x_label: str) -> Any:
-    """None without lines."""
+    """A chart of exact match; None without lines."""
     if not lines:
         return None
     figure, axes = line_chart(lines, x_label, "exact match, %")

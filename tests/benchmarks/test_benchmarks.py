@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from benchmarks import assignment, decode, detection, gpu, losses, sets, step
 from benchmarks.__main__ import app
@@ -23,13 +22,9 @@ from oaxe.model.transformer import SIZES
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.support.errors import UserError
 from oaxe.support.timing import Timing, wall_clock
+from tests.cli import printed
 
-
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, arguments)
-    if result.exception:
-        raise result.exception
-    return result.output
+run = partial(printed, app)
 
 
 def test_help_lists_every_benchmark() -> None:

@@ -1,6 +1,7 @@
 """Trained models on a CPU: rows of all searches, and BLEU of what they really write."""
 
 import json
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,6 @@ from unittest import mock
 
 import pytest
 import sacrebleu
-from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
 from benchmarks.contender import ctranslate2
@@ -16,19 +16,14 @@ from benchmarks.page import BEGIN, END
 from oaxe.decoding.exported import export
 from oaxe.decoding.translator import Translator
 from oaxe.text.corpus import load_subwords
+from tests.cli import printed
 from tests.models import eager_to_end, micro
 from tests.runs import make_data, settings_of, train_small
 from tests.systems.digits import SIZE
 
+run = partial(printed, app)
 ROWS = ("cmlm, 3 lengths", "cmlm, up to 3 lengths", "cmlm, 1 length", "ctc", "dag")
 LENGTHS: tuple[dict[str, Any], ...] = ({"length_share": 0.0}, {}, {"length_candidates": 1})
-
-
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, arguments)
-    if result.exception:
-        raise result.exception
-    return result.output
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import torch
 from rich.console import Console
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from typer.testing import CliRunner
 
 from benchmarks import side_by_side, training
 from benchmarks.__main__ import app
@@ -29,8 +29,10 @@ from oaxe.systems import Progress, dag
 from oaxe.text.batches import collate
 from oaxe.text.plans import Limits, plan_epoch
 from oaxe.text.symbols import LENGTH, PAD
+from tests.cli import printed
 from tests.runs import FORKS, SMALL, make_data
 
+run = partial(printed, app)
 CPU = torch.device("cpu")
 TWO_AND_THREE = Size(dim=16, ffn=40, heads=2, encoder_layers=2, decoder_layers=3)
 
@@ -50,13 +52,6 @@ def experiment_of(system: str = "cmlm", **changes: Any) -> Experiment:
         "corpus_tokens": 600, "batch_tokens": 300, "device": "cpu", "seed": 1,
     }  # fmt: skip
     return Experiment(**given | changes)
-
-
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, arguments)
-    if result.exception:
-        raise result.exception
-    return result.output
 
 
 @pytest.mark.parametrize("system", ["cmlm", "transformer"])

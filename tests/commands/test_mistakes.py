@@ -231,9 +231,7 @@ def test_what_a_benchmark_did_not_write(user: Callable[..., tuple[int, str]], na
     assert "Traceback" not in said
 
 
-def test_a_demonstration_where_nothing_can_be_written(
-    user: Callable[..., tuple[int, str]],
-) -> None:
+def test_a_demonstration_where_nothing_can_be_written(user: Callable[..., tuple[int, str]]) -> None:
     code, said = user("demo --out en.txt/demo", reproduction)
     assert code == 1
     assert "cannot make the folder en.txt/demo: Not a directory; choose another one" in said

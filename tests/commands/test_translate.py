@@ -6,6 +6,7 @@ import os
 import selectors
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +17,9 @@ from oaxe.commands.app import app
 from oaxe.decoding.lines import translate_file
 from oaxe.decoding.translator import Translator
 from oaxe.support.errors import UserError
+from tests.cli import printed
+
+ok = partial(printed, app)
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +44,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ok("config", "check", str(configuration))
     ok("train", str(configuration))
     return folder
-
-
-def ok(*arguments: str, stdin: str | None = None) -> str:
-    result = CliRunner().invoke(app, arguments, input=stdin)
-    if result.exception:
-        raise result.exception
-    return result.stdout
 
 
 def test_an_exported_model_translates_and_is_evaluated(folder: Path) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from oaxe.commands.app import app
 from oaxe.search.ngrams import LanguageModel
@@ -15,6 +14,7 @@ from oaxe.text.ngram_files import load_ngrams, read_arpa, save_ngrams
 from oaxe.text.ngrams import estimate
 from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import EOS
+from tests.cli import printed
 from tests.decoding.samples import SENTENCES, translator
 from tests.runs import make_data
 from tests.search.fluency import fluency_of, small_ngrams
@@ -78,10 +78,7 @@ def test_the_command(tmp_path: Path) -> None:
     data, lm = make_data(tmp_path), tmp_path / "lm"
 
     def ngrams(*arguments: object) -> str:
-        result = CliRunner().invoke(app, ["ngrams", str(data), *map(str, arguments)])
-        if result.exception:
-            raise result.exception
-        return result.stdout.replace("\n", "")
+        return printed(app, "ngrams", data, *arguments).replace("\n", "")
 
     text = ngrams("-o", lm, "--order", 3, "--prune", "0,0,1", "--to-arpa", tmp_path / "lm.arpa")
     subwords = load_subwords(data)

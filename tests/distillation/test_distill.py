@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,16 +31,18 @@ from oaxe.decoding.translator import Translator
 from oaxe.distillation import shards as shards_module
 from oaxe.distillation.distill import distill, training_source
 from oaxe.distillation.shards import Shards, shard_size
-from oaxe.model.transformer import Size
 from oaxe.support.checksums import checksum
 from oaxe.support.errors import UserError
-from oaxe.systems import System, build, find
+from oaxe.systems import System
 from oaxe.text.manifest import read_manifest
 from oaxe.text.subwords import train_subwords
 from oaxe.text.symbols import EOS, LENGTH, MASK
 from oaxe.training.ranks import Ranks
+from tests.cli import printed
+from tests.models import emphasise, micro
 from tests.runs import FORKS, dying_at_sync, free_port, make_data, settings_of, train_small
 
+ok = partial(printed, app)
 WORDS = ["the", "a", "dog", "man", "boat", "red", "old", "green", "runs", "over", "near", "rain"]
 
 
@@ -61,17 +64,8 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def random_model(name: str) -> System:
-    """Weights large enough that translations differ, in words and in length."""
-    size = Size(dim=32, ffn=64, heads=4, encoder_layers=2, decoder_layers=2)
-    model = build(name, {"vocab_size": 60, **size, "max_length": 30, "norm": "pre"},
-                  find(name).Options()).eval()  # fmt: skip
-    with torch.no_grad():
-        for path, parameter in model.named_parameters():
-            scale = 0.7 if path.endswith("tokens.weight") else 0.2
-            scale = 2.0 if path.endswith("target_positions.weight") else scale
-            parameter.add_(torch.randn_like(parameter), alpha=scale)
-        model.transformer.tokens.weight[EOS] *= 1.5
-    return model
+    """Its translations differ, in words and in length."""
+    return emphasise(micro(name, "pre", vocab_size=60, max_length=30), EOS, factor=1.5)
 
 
 @pytest.fixture(autouse=True)
@@ -578,13 +572,6 @@ def test_an_error_of_the_first_rank_is_raised() -> None:
     assert alone.first_does(lambda: 3) == 3
     with pytest.raises(UserError, match="nothing"):
         alone.first_does(fail)
-
-
-def ok(*arguments: str) -> str:
-    result = CliRunner().invoke(app, arguments)
-    if result.exception:
-        raise result.exception
-    return result.stdout
 
 
 def test_documented_commands_from_text_to_oaxe(tmp_path: Path) -> None:

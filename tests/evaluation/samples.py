@@ -5,19 +5,18 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
-from typer.testing import CliRunner
 
 from oaxe.commands.app import app
 from oaxe.decoding.translator import Translator
 from oaxe.evaluation.references import References
-from oaxe.model.transformer import Size
-from oaxe.systems import build, find
 from oaxe.text.subwords import Subwords
+from tests.cli import printed
+from tests.models import micro
 
+run = partial(printed, app, "evaluate")
 VOCABULARY = "the a dog cat boat runs sleeps over under green red field water and then"
 WORDS = VOCABULARY.split()
 SOURCES = [
@@ -85,14 +84,6 @@ def plain_chrf(output: Sequence[str], references: Sequence[str]) -> float:
     return 100 * 5 * precision * recall / (4 * precision + recall)
 
 
-def run(*arguments: str | Path) -> str:
-    """What `oaxe evaluate` prints; its exceptions are raised."""
-    result = CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
-    if result.exception:
-        raise result.exception
-    return result.stdout
-
-
 def run_models(folder: Path, *arguments: str | Path) -> str:
     """`oaxe evaluate` on the test set of the folder of models."""
     given = "--source", folder / "source.txt", "--ref", folder / "reference.txt"
@@ -100,19 +91,7 @@ def run_models(folder: Path, *arguments: str | Path) -> str:
 
 
 def translator(subwords: Subwords, system: str, max_length: int = 40) -> Translator:
-    """A small model of random weights, large enough for words to differ."""
-    architecture = {
-        **Size(dim=32, ffn=64, heads=4, encoder_layers=2, decoder_layers=2),
-        "vocab_size": subwords.vocab_size,
-        "max_length": max_length,
-        "norm": "pre",
-    }
-    model = build(system, architecture, find(system).Options())
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            scale = 0.1 if parameter.dim() == 1 else 0.2
-            scale = {"tokens": 0.7, "target_positions": 2.0}.get(name.split(".")[1], scale)
-            parameter.add_(torch.randn_like(parameter), alpha=scale)
+    model = micro(system, "pre", vocab_size=subwords.vocab_size, max_length=max_length)
     return Translator(model, subwords, languages=("en", "en"))
 
 

@@ -29,6 +29,17 @@ def test_a_line_in_a_file_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert " ".join(map(str.strip, wrapped)) == LINE
 
 
+def test_brackets_are_no_markup() -> None:
+    """Nor is anything in colour but what has a style."""
+    line = 'pip install "oaxe[cpu]" in runs/[bold]'
+    assert printed(line) == [line]
+    file = io.StringIO()
+    console = new_console(file)
+    console._force_terminal = True
+    console.print("3 updates in /tmp/run")
+    assert file.getvalue() == "3 updates in /tmp/run\n"
+
+
 def test_a_terminal_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then assumes a terminal

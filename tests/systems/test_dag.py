@@ -120,8 +120,7 @@ def test_reveals_words_of_the_best_path(share: float) -> None:
         paths = [p for p in all_paths(len(logits), len(words)) if len(p) == len(said)]
         log_probs = logits.log_softmax(1)
         path = max(
-            paths,
-            key=lambda p: float(log_probs[p, said].sum() + links[p[:-1], p[1:]].sum()),
+            paths, key=lambda p: float(log_probs[p, said].sum() + links[p[:-1], p[1:]].sum())
         )
         best, _ = naive_pass(model.transformer, sentence.tolist(), inputs_of(model, sentence))
         wrong = sum(best[v] != word for v, word in zip(path[1:-1], words.tolist(), strict=True))

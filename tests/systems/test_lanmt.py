@@ -135,10 +135,7 @@ def test_only_free_bits_need_an_end() -> None:
 
 @pytest.mark.parametrize(
     ("decoding", "text"),
-    [
-        (Decoding(), "repeats removed"),
-        (Decoding(2, repeats="keep"), "repeats kept, 2 passes"),
-    ],
+    [(Decoding(), "repeats removed"), (Decoding(2, repeats="keep"), "repeats kept, 2 passes")],
 )
 def test_decoding_as_text(decoding: Decoding, text: str) -> None:
     assert str(decoding) == text

@@ -110,10 +110,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "imputer": ({"upsample": 3, "shown": 0.5}, CTC_DECODING),
     "language_model": ({"label_smoothing": 0.0}, {}),
-    "transformer": (
-        {"label_smoothing": 0.2},
-        {"beam": 4, "length_penalty": 0.6, "max_ratio": 1.5},
-    ),
+    "transformer": ({"label_smoothing": 0.2}, {"beam": 4, "length_penalty": 0.6, "max_ratio": 1.5}),
 }
 
 

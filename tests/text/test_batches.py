@@ -29,9 +29,10 @@ def random_corpus(n: int, seed: int = 0, longest: int = 30) -> Corpus:
     return Corpus(side(), side())
 
 
-def loader(corpus: Corpus, **options: Any) -> UpdateLoader:
-    defaults = {"max_tokens": MAX_TOKENS, "update_tokens": UPDATE_TOKENS, "seed": 1}
-    return UpdateLoader(corpus, **defaults | options)
+def loader(corpus: Corpus, start: int = 0, **options: Any) -> UpdateLoader:
+    limits = {"max_tokens": MAX_TOKENS, "update_tokens": UPDATE_TOKENS, "seed": 1, "epoch": 0}
+    limits |= {name: options.pop(name) for name in vars(Limits(1, 1, 1, 1)) if name in options}
+    return UpdateLoader(corpus, Limits(**limits), start, **options)
 
 
 def same(a: Update, b: Update) -> bool:
@@ -66,13 +67,7 @@ def test_every_sentence_once_within_the_limits(
     plan = plan_epoch(
         source,
         target,
-        Limits(
-            max_tokens=max_tokens,
-            update_tokens=update_tokens,
-            seed=5,
-            epoch=epoch,
-            world_size=world_size,
-        ),
+        Limits(max_tokens, update_tokens, 5, epoch, world_size),
         mix_lengths=mix_lengths,
     )
     shared = [batch for u in plan for r in range(world_size) for batch in u[r::world_size]]
@@ -89,7 +84,7 @@ def test_every_sentence_once_within_the_limits(
 def test_updates_have_equal_sizes_and_batches_are_full() -> None:
     corpus = random_corpus(20_000)
     source, target = corpus.source_lengths, corpus.target_lengths
-    plan = plan_epoch(source, target, Limits(max_tokens=1000, update_tokens=8000, seed=1, epoch=0))
+    plan = plan_epoch(source, target, Limits(1000, 8000, seed=1, epoch=0))
     sizes = [sum(target[batch].sum() for batch in update) for update in plan]
     assert len(plan) == round(target.sum() / 8000)
     assert max(abs(size - 8000) for size in sizes) < 1000
@@ -100,9 +95,7 @@ def test_updates_have_equal_sizes_and_batches_are_full() -> None:
 def test_mixed_lengths_are_in_every_batch() -> None:
     corpus = random_corpus(20_000)
     source, target = corpus.source_lengths, corpus.target_lengths
-    plan = partial(
-        plan_epoch, source, target, Limits(max_tokens=8000, update_tokens=8000, seed=1, epoch=0)
-    )
+    plan = partial(plan_epoch, source, target, Limits(8000, 8000, seed=1, epoch=0))
     spread = {}
     for mix in (True, False):
         batches = [batch for update in plan(mix_lengths=mix) for batch in update]
@@ -117,13 +110,7 @@ def test_an_update_has_the_same_sentences_for_any_number_of_ranks() -> None:
         plan_epoch(
             corpus.source_lengths,
             corpus.target_lengths,
-            Limits(
-                max_tokens=MAX_TOKENS,
-                update_tokens=UPDATE_TOKENS,
-                seed=1,
-                epoch=2,
-                world_size=world_size,
-            ),
+            Limits(MAX_TOKENS, UPDATE_TOKENS, 1, 2, world_size),
         )
         for world_size in (1, 2, 8)
     ]
@@ -140,7 +127,7 @@ def test_plan_depends_on_seed_and_epoch_alone() -> None:
         updates = plan_epoch(
             corpus.source_lengths,
             corpus.target_lengths,
-            Limits(max_tokens=MAX_TOKENS, update_tokens=UPDATE_TOKENS, seed=seed, epoch=epoch),
+            Limits(MAX_TOKENS, UPDATE_TOKENS, seed, epoch),
         )
         return [batch.tolist() for update in updates for batch in update]
 
@@ -212,12 +199,12 @@ def test_resumes_at_any_update() -> None:
     n = whole[0].n_updates
     assert 2 < n < 10  # the stream crosses into the next epoch
     for start, update in enumerate(whole):
-        with loader(corpus, start_epoch=update.epoch, start_update=update.number) as updates:
+        with loader(corpus, update.number, epoch=update.epoch) as updates:
             rest = list(islice(updates, 12 - start))
         assert all(same(a, b) for a, b in zip(whole[start:], rest, strict=True))
-    with loader(corpus, start_epoch=0, start_update=n) as updates:  # saved after the last update
+    with loader(corpus, n) as updates:  # saved after the last update
         assert same(next(updates), whole[n])
-    with loader(corpus, start_update=n + 1) as updates, pytest.raises(UserError, match="has only"):
+    with loader(corpus, n + 1) as updates, pytest.raises(UserError, match="has only"):
         next(updates)
 
 
@@ -347,9 +334,7 @@ def test_bands_have_the_least_squares(bands: int, monkeypatch: pytest.MonkeyPatc
 
 def test_a_sentence_longer_than_a_batch_is_a_band() -> None:
     lengths = np.array([1, 1, 100, 1])
-    plan, shapes = plan_bands(
-        lengths, lengths, Limits(max_tokens=200, update_tokens=20, seed=1, epoch=0, world_size=2)
-    )
+    plan, shapes = plan_bands(lengths, lengths, Limits(200, 20, seed=1, epoch=0, world_size=2))
     assert sorted(i for update in plan for b in update for i in b) == [0, 1, 2, 3]
     assert {shape.source for update in shapes for shape in update} == {2, 101}
 
@@ -367,5 +352,5 @@ def test_the_loader_gives_each_batch_the_shape_of_its_band() -> None:
             assert batch.source.shape[1] < 31 + 1
             seen.add((batch.source.shape, batch.room))
     assert len(seen) > 3
-    with loader(corpus, **options, start_update=4) as updates:
+    with loader(corpus, 4, **options) as updates:
         assert all(same(a, b) for a, b in zip(first[4:], updates, strict=False))

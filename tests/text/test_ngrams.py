@@ -12,13 +12,7 @@ import torch
 from oaxe.search.ngrams import LanguageModel
 from oaxe.support.errors import UserError
 from oaxe.text.corpus import Sentences
-from oaxe.text.ngram_files import (
-    check_subwords,
-    load_ngrams,
-    read_arpa,
-    save_ngrams,
-    write_arpa,
-)
+from oaxe.text.ngram_files import check_subwords, load_ngrams, read_arpa, save_ngrams, write_arpa
 from oaxe.text.ngrams import estimate
 from oaxe.text.subwords import Subwords, train_subwords
 from oaxe.text.symbols import BOS, EOS, SYMBOLS, UNK

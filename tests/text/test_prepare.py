@@ -511,7 +511,8 @@ def test_rejects_damaged_manifests(tmp_path: Path, content: str) -> None:
 
 def test_summary_and_progress_bar(tmp_path: Path, files: dict[str, Any]) -> None:
     plain, terminal = (
-        Console(file=io.StringIO(), width=200, force_terminal=on) for on in (False, True)
+        Console(file=io.StringIO(), width=200, force_terminal=on, highlight=False)
+        for on in (False, True)
     )
     for name, console in (("one", plain), ("two", terminal)):
         manifest: Manifest = prepare(tmp_path / name, **files, console=console)

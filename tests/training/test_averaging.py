@@ -19,15 +19,7 @@ from oaxe.training.checkpoint import load_checkpoint
 from oaxe.training.run import load_translator
 from oaxe.training.validation import Validation
 from tests.gpu import GPU
-from tests.runs import (
-    SMALL,
-    final_tensors,
-    metrics,
-    same,
-    settings_of,
-    train_on_ranks,
-    train_small,
-)
+from tests.runs import SMALL, final_tensors, metrics, same, settings_of, train_on_ranks, train_small
 
 DECAY = 0.8  # reached in update 35
 EMA = {"train__ema": 0.5}  # reached in update 8

@@ -100,11 +100,11 @@ def other_format(path: Path) -> None:
 
 DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
     ("model.safetensors", cut_off, "model.safetensors has"),
-    ("model.safetensors", flip_a_bit, "model.safetensors does not match"),
+    ("model.safetensors", flip_a_bit, "model.safetensors has"),
     ("model.safetensors", Path.unlink, "model.safetensors is missing"),
-    ("optimizer.safetensors", flip_a_bit, "optimizer.safetensors does not match"),
+    ("optimizer.safetensors", flip_a_bit, "optimizer.safetensors has"),
     ("state.json", cut_off, "state.json has"),
-    ("state.json", flip_a_bit, "state.json does not match"),
+    ("state.json", flip_a_bit, "state.json has"),
     ("manifest.json", cut_off, "JSONDecodeError"),
     ("manifest.json", Path.unlink, "manifest.json is missing"),
     ("manifest.json", other_format, "format 1, this version reads 2"),

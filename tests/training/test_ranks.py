@@ -21,14 +21,7 @@ from oaxe.text.plans import Limits, plan_epoch
 from oaxe.training.ranks import Ranks
 from oaxe.training.run import new_system
 from oaxe.training.trainer import Trainer
-from tests.runs import (
-    final_tensors,
-    free_port,
-    metrics,
-    settings_of,
-    train_on_ranks,
-    train_small,
-)
+from tests.runs import final_tensors, free_port, metrics, settings_of, train_on_ranks, train_small
 
 EXACT = {"model__dropout": 0.0, "cmlm__inputs": "unobserved"}  # nothing random in an update
 
@@ -131,10 +124,10 @@ def test_four_pieces_are_one(loss: str, data: Path, tmp_path: Path) -> None:
 
 def test_the_loader_gives_each_sentence_to_one_rank(data: Path) -> None:
     corpus = Corpus.open(data, "train")
-    options: dict[str, Any] = {"max_tokens": 120, "update_tokens": 200, "seed": 1}
+    limits = Limits(120, 200, seed=1, epoch=0, world_size=2)
     seen = []
     for rank in range(2):
-        with UpdateLoader(corpus, rank=rank, world_size=2, **options) as loader:
+        with UpdateLoader(corpus, limits, rank=rank) as loader:
             first = next(loader)
             updates = [first, *(next(loader) for _ in range(first.n_updates - 1))]
             seen += [i for u in updates for b in u.batches for i in b.indices.tolist()]

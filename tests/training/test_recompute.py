@@ -12,14 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from oaxe.model.layers import EncoderLayer
-from tests.runs import (
-    final_tensors,
-    metrics,
-    same,
-    settings_of,
-    train_on_ranks,
-    train_small,
-)
+from tests.runs import final_tensors, metrics, same, settings_of, train_on_ranks, train_small
 
 STEPS = {"train__steps": 6, "validation__every": 3}
 

@@ -9,11 +9,7 @@ from oaxe.criteria.oaxe import OaXE
 from oaxe.support.config import Choice, flatten
 from oaxe.support.errors import UserError
 from oaxe.systems import built_in
-from oaxe.training.settings import (
-    build_settings,
-    documented_settings,
-    settings_mapping,
-)
+from oaxe.training.settings import build_settings, documented_settings, settings_mapping
 
 MINIMAL: dict[str, Any] = {"run": "r", "data": {"folder": "d"}, "train": {"steps": 1}}
 

@@ -86,7 +86,7 @@ app.add_typer(config, name="config")
 app.add_typer(data, name="data")
 
 
-# Errors of the system that are nobody's bug, and what to do.
+# Errors of the system that are not bugs, and what to do.
 ENVIRONMENT = {
     errno.ENOSPC: "; make room there, or choose another place",
     errno.EDQUOT: "; make room there, or choose another place",

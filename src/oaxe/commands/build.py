@@ -39,15 +39,13 @@ def build(
         ),
     ] = False,
     size: Annotated[
-        str | None,
-        typer.Option(help="Size of the models. Default: by the text and the machine."),
+        str | None, typer.Option(help="Size of the models. Default: by the text and the machine.")
     ] = None,
     vocab_size: Annotated[
         int | None, typer.Option(min=1, help="Number of subwords. Default: by the text.")
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Only show the plan. Default: do all of it."),
+        bool, typer.Option("--dry-run", help="Only show the plan. Default: do all of it.")
     ] = False,
 ) -> None:
     """Make a one-pass translator of two text files.

@@ -43,8 +43,7 @@ def distill(
     length_penalty: Annotated[
         float,
         typer.Option(
-            min=0,
-            help="Hypotheses are ranked by log-probability over length to this power.",
+            min=0, help="Hypotheses are ranked by log-probability over length to this power."
         ),
     ] = 1.0,
     judge: Annotated[
@@ -64,8 +63,7 @@ def distill(
         ),
     ] = None,
     processes: Annotated[
-        int,
-        typer.Option(min=1, help="Number of processes that share a device; one fills a GPU."),
+        int, typer.Option(min=1, help="Number of processes that share a device; one fills a GPU.")
     ] = 1,
     device: Device = None,
     bf16: Annotated[

@@ -101,8 +101,7 @@ def evaluate(
         bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF. Default: cased.")
     ] = False,
     lengths: Annotated[
-        str,
-        typer.Option(help="Upper ends of the buckets of BLEU by length, in reference words."),
+        str, typer.Option(help="Upper ends of the buckets of BLEU by length, in reference words.")
     ] = "10,20,30,40,50",
     examples: Annotated[
         int, typer.Option(min=0, help="Number of sentences to show side by side.")
@@ -173,4 +172,4 @@ def evaluate(
     write(report, outputs, json, out)  # before anything that a closed pipe could stop
     show(report, console)
     if out is not None:
-        console.print(f"page: {out / 'report.html'}", highlight=False)
+        console.print(f"page: {out / 'report.html'}")

@@ -16,8 +16,7 @@ def export(
     int8: Annotated[
         bool,
         typer.Option(
-            "--int8",
-            help="Weights in 8 bits: a quarter of the size, and faster. Default: float32.",
+            "--int8", help="Weights in 8 bits: a quarter of the size, and faster. Default: float32."
         ),
     ] = False,
     length_share: Annotated[
@@ -66,4 +65,4 @@ def export(
     export(translator, folder, int8=int8, length_share=length_share, format=format)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
     use = f"; use it with: oaxe translate --model {folder}" * (format == "onnx")
-    console.print(f"{folder}: {size:.1f} MiB{use}", highlight=False, soft_wrap=True)
+    console.print(f"{folder}: {size:.1f} MiB{use}", soft_wrap=True)

@@ -63,7 +63,5 @@ def ngrams(
         write_arpa(to_arpa, found, subwords)
     counts = ", ".join(f"{len(of.keys):,} of order {n}" for n, of in enumerate(found.orders, 1))
     new_console().print(
-        f"{counts}; use them with: --set method=beam --set lm={output}",
-        highlight=False,
-        soft_wrap=True,
+        f"{counts}; use them with: --set method=beam --set lm={output}", soft_wrap=True
     )

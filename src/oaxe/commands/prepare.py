@@ -7,7 +7,7 @@ import typer
 
 
 def two_files(given: tuple[Path, Path] | None) -> tuple[Path, Path] | None:
-    """Of one file and another option, typer makes two files."""
+    """Rejects one file and an option behind it, which typer takes for two files."""
     if given and str(given[1]).startswith("-"):
         raise typer.BadParameter(f"two files are needed, source and target; got only {given[0]}")
     return given
@@ -57,8 +57,7 @@ def prepare(
         ),
     ] = None,
     deduplicate: Annotated[
-        bool,
-        typer.Option("--deduplicate", help="Drop repeated training pairs. Default: keep all."),
+        bool, typer.Option("--deduplicate", help="Drop repeated training pairs. Default: keep all.")
     ] = False,
     character_coverage: Annotated[
         float,

@@ -67,8 +67,7 @@ def serve(
         int, typer.Option(min=1, help="Most sentences of one batch.")
     ] = Limits.batch,
     max_waiting: Annotated[
-        int,
-        typer.Option(min=1, help="Most sentences that wait; further requests get 503."),
+        int, typer.Option(min=1, help="Most sentences that wait; further requests get 503.")
     ] = Limits.waiting,
     max_connections: Annotated[
         int, typer.Option(min=1, help="Most connections; further ones get 503.")
@@ -82,8 +81,7 @@ def serve(
         ),
     ] = None,
     max_seconds: Annotated[
-        float,
-        typer.Option(min=0.1, help="Time for a request to arrive, and again to be answered."),
+        float, typer.Option(min=0.1, help="Time for a request to arrive, and again to be answered.")
     ] = Limits.seconds,
     stop_seconds: Annotated[
         float,

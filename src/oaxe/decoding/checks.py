@@ -1,4 +1,4 @@
-"""What a saved model may say: its files come from anybody, and a mistake must not hang or mislead.
+"""Checks of a saved model, whose files may come from a stranger or be damaged.
 
 Every file that is read has a checksum, names stay in the folder, numbers are those of a model that
 could be trained, and weights are finite. Each check raises UserError.
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oaxe.support.checksums import sha256
-from oaxe.support.errors import UserError
+from oaxe.support.errors import UserError, listed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,9 +41,7 @@ def check_config(config: Mapping[str, Any], path: Path) -> None:
     if isinstance(config["architecture"], dict):
         wrong += _impossible(config["architecture"])
     if wrong:
-        raise UserError(
-            f"{path} describes no model; copy it again. What is wrong:\n  " + "\n  ".join(wrong)
-        )
+        raise UserError(f"{path} describes no model; copy it again. What is wrong:{listed(wrong)}")
     if missing := [name for name in LARGEST if name not in config["architecture"]]:
         raise UserError(
             f'"architecture" in {path} is none: it lacks {", ".join(missing)}; '

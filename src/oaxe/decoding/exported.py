@@ -62,7 +62,7 @@ def export(
 
 
 def without_beam(translator: Translator) -> dict[str, Option]:
-    """Changes for a model whose decoding only torch has, with a warning: the best without that."""
+    """The best options that an exported model has, in place of those that need torch; warns."""
     from oaxe.engine.engine import DECODINGS, replaced
 
     if translator.system.name not in DECODINGS:

@@ -1,7 +1,7 @@
 """Sharing a translator: its card, which says what it is and how to use it, and the way to the hub.
 
 The card is a README.md whose front matter the Hugging Face hub reads: languages, task, library. It
-names no licence: that is for those to choose who own the training data.
+names no licence: that is the choice of the owners of the training data.
 """
 
 import re
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from oaxe.systems import System
 
 CARD = "README.md"
-# Who edits a card and removes this line keeps it.
+# A card without this line is the user's own, and stays.
 MARK = "<!-- Written by oaxe, and written anew with the model as long as this line is here. -->"
 
 TRANSLATES = """```sh
@@ -55,7 +55,6 @@ def model_card(
     """The text of the card.
 
     Args:
-        system: the model.
         languages: codes of source and target; either may be empty.
         decoding: its defaults.
         name: what :meth:`Translator.from_pretrained` is given.
@@ -104,7 +103,7 @@ def _title(system: "System", languages: tuple[str, str]) -> str:
 
 
 def _value(value: object) -> str:
-    """In a table; a path of the author's machine is nobody's business."""
+    """A cell of a table, without the paths of the author's machine."""
     text = str(value)
     return "a file" if "/" in text or "\\" in text else text.replace("|", "\\|")
 

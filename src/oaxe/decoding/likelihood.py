@@ -17,7 +17,6 @@ def log_likelihoods(
     """log P of each sentence, its end included; natural logarithm.
 
     Args:
-        lm: a language model.
         sentences: subwords without BOS and EOS, at most ``max_length`` each.
         batch_tokens: the most positions of a batch.
     """

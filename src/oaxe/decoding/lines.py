@@ -1,4 +1,4 @@
-"""Lines in, lines out: what `oaxe translate` does with files, pipes and people."""
+"""Lines in, lines out: `oaxe translate` of files, of pipes and at a terminal."""
 
 import json
 import os
@@ -28,7 +28,7 @@ MOMENT = 0.05  # seconds that a line waits for others
 
 @contextmanager
 def until_readers_leave() -> Iterator[None]:
-    """`oaxe translate | head` is no failure: the reader has what it wanted."""
+    """A closed pipe, as after `oaxe translate | head`, is no failure."""
     try:
         yield
     except BrokenPipeError:
@@ -134,7 +134,7 @@ def talk(
             console.print()
             return
         translate = translator.translate_paragraphs if paragraphs else translator.translate
-        console.print(translate([line], **options)[0], highlight=False, markup=False)  # type: ignore[arg-type]
+        console.print(translate([line], **options)[0])  # type: ignore[arg-type]
 
 
 def _chunks(given: Lines, lines: Iterable[str]) -> Iterator[list[str]]:

@@ -25,7 +25,7 @@ from oaxe.decoding.checks import check_config, check_finite, verify_files
 from oaxe.support import strict_json
 from oaxe.support.checksums import sha256
 from oaxe.support.config import build
-from oaxe.support.errors import UserError
+from oaxe.support.errors import UserError, listed
 from oaxe.support.files import make_folder, sync
 from oaxe.text.ngram_files import NGRAMS, with_ngrams
 from oaxe.text.subwords import Subwords
@@ -59,7 +59,7 @@ def save_folder(
     new = {name: folder / f"{name}.new" for name in FILES}
     save_file(weights, new[WEIGHTS])
     new[SUBWORDS].write_bytes(subwords.model)
-    shutil.copymode(new[SUBWORDS], new[WEIGHTS])  # safetensors lets nobody else read its file
+    shutil.copymode(new[SUBWORDS], new[WEIGHTS])  # safetensors makes it readable by its owner only
     config = {
         "format": FORMAT,
         **system.description(),
@@ -188,16 +188,16 @@ def _load_system(path: Path, config: Mapping[str, Any], systems: Collection[str]
         weights = load_file(path)
     except SafetensorError as error:
         raise UserError(f"{path} is no safetensors file: {error}") from None
-    problems = differences(system.state_dict(), weights)
-    if problems:
-        raise UserError(f"{path} does not fit its {CONFIG}:\n  " + "\n  ".join(problems))
+    check_weights(system.state_dict(), weights, f"{path} does not fit its {CONFIG}")
     check_finite(weights, path)
     system.load_state_dict({name: w.float() for name, w in weights.items()}, assign=True)
     return system.eval()
 
 
-def differences(expected: "Mapping[str, Tensor]", found: "Mapping[str, Tensor]") -> list[str]:
-    """All tensors that are missing, of another shape, or not expected, a line each."""
+def check_weights(
+    expected: "Mapping[str, Tensor]", found: "Mapping[str, Tensor]", what: str
+) -> None:
+    """Raises UserError with all tensors that are missing, of another shape, or not expected."""
     problems = []
     for name in sorted({*expected, *found}):
         if name not in found:
@@ -207,11 +207,12 @@ def differences(expected: "Mapping[str, Tensor]", found: "Mapping[str, Tensor]")
         elif expected[name].shape != found[name].shape:
             want, got = tuple(expected[name].shape), tuple(found[name].shape)
             problems.append(f"{name} has shape {got}, not {want}")
-    return problems
+    if problems:
+        raise UserError(f"{what}:{listed(problems)}")
 
 
 def is_of_the_hub(error: Exception) -> bool:
-    """Its client passes on the errors of an HTTP client, another one in each huggingface_hub."""
+    """Whether the hub's client raised it: it passes on errors of HTTP clients, which change."""
     return isinstance(error, (OSError, ValueError)) or "httpx" in type(error).__module__
 
 

@@ -61,7 +61,7 @@ class Translator:
         subwords: those that it was trained with.
         languages: names of source and target, for the reader.
         decoding: options that this model should be decoded with unless :meth:`translate` is told
-            otherwise: fields of the system's ``Decoding``, whose defaults the others have.
+            otherwise: fields of the system's ``Decoding``; the others have its defaults.
         cuda_graphs: on a GPU, record the passes that a sentence alone needs, or the steps of an
             autoregressive model for any number of sentences, and replay them from then on: many
             times faster, but slower for the first sentence of a length, and their memory is kept.
@@ -167,9 +167,7 @@ class Translator:
         """The system's ``Decoding``: the defaults of this translator, changed by the options."""
         wanted = {**self.decoding, **options}
         checked, how = self._checked
-        if checked == repr(
-            wanted
-        ):  # of a sentence alone, the checks would take a sixth of its time
+        if checked == repr(wanted):  # the checks would take a sixth of the time of one sentence
             return how
         how = build(self.system.decoding_type, wanted, f"decoding with {self.system.name}")
         if self.is_exported:

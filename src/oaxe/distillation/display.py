@@ -13,10 +13,9 @@ SECONDS_BETWEEN_LINES = 30.0
 
 @contextmanager
 def progress_bar(console: Console, total: int, before: int) -> Iterator[Callable[[int], int]]:
-    """A function to call with the sentences that are done, over all processes; it returns them.
+    """A function to call with the number of sentences that are done, which it returns.
 
     Args:
-        total: sentences.
         before: sentences that earlier starts have done, which do not count for the speed.
     """
     columns = TextColumn("distilling"), BarColumn(bar_width=20), TextColumn("{task.description}")
@@ -38,7 +37,7 @@ def progress_bar(console: Console, total: int, before: int) -> Iterator[Callable
             due = now - printed >= SECONDS_BETWEEN_LINES or done == total
             if due and not console.is_terminal:
                 printed = now
-                console.print(f"distilling: {text}", highlight=False)
+                console.print(f"distilling: {text}")
             return done
 
         show(before)

@@ -3,8 +3,8 @@
 The teacher translates the training source with beam search. Its translations vary less than the
 references, which they replace.
 
-A judge may choose among the hypotheses of the beam: the E-step of EM (Sun and Yang, 2020), whose
-M-step trains the judge on what it has chosen.
+A judge may choose among the hypotheses of the beam: the E-step of EM (Sun and Yang, 2020). The
+M-step trains the judge on the chosen ones.
 """
 
 import time
@@ -34,7 +34,7 @@ from oaxe.support.locks import UNTIL_RELEASED, locked
 from oaxe.text.bleu import corpus_bleu
 from oaxe.text.guess import ENOUGH, warn_of_target
 from oaxe.text.languages import check_direction, language_in_name
-from oaxe.text.lines import Pair, read_in_chunks, read_parallel
+from oaxe.text.lines import Pair, read_in_chunks, read_pairs
 from oaxe.text.manifest import read_manifest
 from oaxe.text.prepare import input_checksum
 from oaxe.training.interruption import AbandonedError, Interruption
@@ -89,7 +89,7 @@ def distill(
         UserError: a file or the teacher cannot be used, or the folder holds something else.
     """
     inputs = [asdict(input_checksum(path)) for path in (source, *(valid or ()))]
-    valid_lines = read_all(valid) if valid else None  # before the folder is bound to them
+    valid_lines = [*read_pairs(*valid)] if valid else None  # before the folder is bound to them
     ranks = join(LONGEST_SHARD)
     interruption = Interruption(alone=True)  # no rank waits for another
     if not ranks.is_first:
@@ -123,7 +123,7 @@ def distill(
 
             shards: Shards | None = ranks.first_does(begin)
             if shards is None:
-                console.print(f"{out} is already done with these settings", highlight=False)
+                console.print(f"{out} is already done with these settings")
                 return True
             ranks.must_find(shards.folder / PLAN)
             if valid_lines is not None and ranks.is_first:
@@ -248,24 +248,17 @@ def check_languages(
 
 
 def fingerprint(translator: Translator) -> str:
-    """SHA-256 of subwords, weights and their names; the same in whatever folder the teacher is."""
+    """SHA-256 of subwords, weights and their names; the same in any folder."""
     digest = sha256(translator.subwords.model)
     for name, tensor in sorted(translator.system.state_dict().items()):
         digest.update(name.encode() + tensor.cpu().numpy().tobytes())
     return digest.hexdigest()
 
 
-def read_all(pair: Pair) -> tuple[list[str], list[str]]:
-    """Sources and references."""
-    chunks = list(read_parallel(*pair))
-    sources = [line for chunk in chunks for line in chunk.sources]
-    return sources, [line for chunk in chunks for line in chunk.targets]
-
-
 def score_teacher(
     path: Path,
     translator: Translator,
-    valid: tuple[list[str], list[str]],
+    valid: list[tuple[str, str]],  # sources and references
     files: list[dict[str, Any]],
     how: dict[str, Any],
     console: Console,
@@ -273,14 +266,12 @@ def score_teacher(
     """Measure the BLEU of the teacher with these settings, once for the same files."""
     if read_json(path).get("files") == files:
         return
-    sources, references = valid
+    sources, references = map(list, zip(*valid, strict=True))
     hypotheses = translate_quietly(translator, sources, how)
     found = corpus_bleu(hypotheses, [references], translator.languages[1])
     score, signature = found["score"], found["signature"]
     write_json(path, {"bleu": score, "signature": signature, "files": files})
-    console.print(
-        f"teacher: BLEU {score:.2f} on {len(sources):,} sentences, {signature}", highlight=False
-    )
+    console.print(f"teacher: BLEU {score:.2f} on {len(sources):,} sentences, {signature}")
     if score < POOR:
         console.print(
             "warning: students of this teacher will be no better; are the files of --valid in the "
@@ -296,7 +287,7 @@ def translate_shards(
     judge: Translator | None,
     how: dict[str, Any],
 ) -> Iterator[int]:
-    """Translate one after the other the shards that no process has done or taken."""
+    """Translate, one by one, the shards that no process has done or taken."""
     for number, lines in enumerate(read_in_chunks(source, shards.size)):
         if shards.take(number):
             shards.write(number, translate_quietly(translator, lines, how, judge))
@@ -309,7 +300,7 @@ def translate_beside(
     models: tuple[str, str | None, str | None, Collection[str]],  # arguments of load_models
     how: dict[str, Any],
 ) -> None:
-    """The same in another process."""
+    """Translate shards in another process."""
     for _ in translate_shards(shards, source, *load_models(*models), how):
         pass
 

@@ -21,7 +21,7 @@ from oaxe.decoding.translator import Translator
 from oaxe.distillation.shards import Shards, shard_size
 from oaxe.support import strict_json
 from oaxe.support.checksums import Checksum, checksum, problem
-from oaxe.support.config import changed
+from oaxe.support.config import check_same
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
 from oaxe.support.files import appears_whole, write_json
@@ -61,7 +61,7 @@ def open_folder(
                 f"{out} has {' and '.join(found)} already, which would be overwritten; "
                 "choose another folder for --out"
             )
-        console.print(f"reading {source}", highlight=False)
+        console.print(f"reading {source}")
         counts = survey(source, translator)
         plan = {"settings": settings, "counts": counts, "shard_size": shard_size(counts["lines"])}
     compare(out, plan["settings"], settings)
@@ -69,8 +69,7 @@ def open_folder(
         limit = translator.system.max_length
         console.print(
             f"warning: {cut:,} lines have more than {limit} subwords, the most that this teacher "
-            f"can read, and are cut there; `oaxe prepare --max-length {limit}` drops these pairs",
-            highlight=False,
+            f"can read, and are cut there; `oaxe prepare --max-length {limit}` drops these pairs"
         )
     folder.mkdir(exist_ok=True)
     plan["starts"] = [*plan.get("starts", []), environment() | {"batch_tokens": batch_tokens}]
@@ -106,13 +105,12 @@ def finish(
         f"raw validation and test text:\n  oaxe prepare FOLDER --from {source_language} "
         f"--to {target_language} --subwords {out / SUBWORDS} --train {out / left} {out / right} "
         "--valid ... --test ...",
-        highlight=False,
         soft_wrap=True,
     )
 
 
 def file_names(translator: Translator) -> tuple[str, str]:
-    """Such as train.en and train.de; train.source if the codes cannot be names of files."""
+    """The names of the two texts: train.en and train.de, or train.source for odd codes."""
     source, target = translator.languages
     if source == target or not all(re.fullmatch(r"[\w-]+", name) for name in (source, target)):
         source, target = "source", "target"
@@ -132,11 +130,8 @@ def survey(source: Path, translator: Translator) -> dict[str, int]:
 
 def compare(out: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     """Raises UserError if the settings that the translations depend on have changed."""
-    if differences := changed(before, now):
-        raise UserError(
-            f"{out} holds a distillation with other settings:\n  " + "\n  ".join(differences) + "\n"
-            "Choose another folder for --out, or remove this one to start anew"
-        )
+    advice = "Choose another folder for --out, or remove this one to start anew"
+    check_same(before, now, f"{out} holds a distillation with other settings", advice)
 
 
 def verify(out: Path, files: dict[str, dict[str, Any]]) -> None:

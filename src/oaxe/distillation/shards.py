@@ -12,16 +12,16 @@ from pathlib import Path
 from uuid import uuid4
 
 from oaxe.support.errors import UserError
-from oaxe.support.files import write_whole
+from oaxe.text.lines import write_lines
 
 FEWEST, MOST = 1_024, 8_192  # sentences of a shard
 WANTED = 32  # shards, if they are not too small then: enough to share between the GPUs of a machine
 
 
 def shard_size(lines: int) -> int:
-    """Sentences of a shard: large enough for batches of similar lengths, small enough to lose.
+    """Sentences of a shard: enough for batches of similar lengths, few enough to do again.
 
-    It depends on the input alone: the number of processes must not change what shares a batch.
+    It depends on the input alone: the number of processes must not change which share a batch.
     """
     return min(max(math.ceil(lines / WANTED), FEWEST), MOST)
 
@@ -42,7 +42,7 @@ class Shards:
         return min(self.size, self.lines - number * self.size)
 
     def release_all(self) -> None:
-        """At a start, when no process of an earlier one works any more."""
+        """Release all shards that a killed start has taken; no process of it is left."""
         for path in self.folder.glob("*.taken"):
             path.unlink()
 
@@ -59,7 +59,7 @@ class Shards:
     def write(self, number: int, lines: Sequence[str]) -> None:
         # Under a name of its own: a process that outlived an earlier start may write it too.
         own = self.path(number).with_suffix(f".{uuid4().hex}")
-        write_whole(own, "".join(f"{line}\n" for line in lines))
+        write_lines(own, lines)
         own.replace(self.path(number))
 
     def lines_done(self) -> int:

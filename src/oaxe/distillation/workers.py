@@ -32,7 +32,7 @@ def workers(
 
 
 def check(processes: Sequence[SpawnProcess]) -> None:
-    """Raises UserError if one has failed: nobody else would translate its shard."""
+    """Raises UserError if one has failed: its shard would stay without translation."""
     if any(process.exitcode for process in processes):
         raise UserError(
             "a worker process was killed or failed, perhaps for lack of memory (its own message "

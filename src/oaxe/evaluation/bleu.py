@@ -14,7 +14,7 @@ LENGTHS = (10, 20, 30, 40, 50)  # the most words of each bucket; one more bucket
 
 
 def bleu(references: References, output: Sequence[str], lowercase: bool = False) -> dict[str, Any]:
-    """Against all references; see :func:`corpus_bleu`."""
+    """BLEU against all references, see :func:`corpus_bleu`."""
     return corpus_bleu(output, references.streams, references.language, lowercase=lowercase)
 
 

@@ -137,7 +137,7 @@ def _translate(
 ) -> Output:
     target, language = translator.languages[1], references.language
     if console is not None:
-        console.print(f"{name}: translating {len(references):,} sentences", highlight=False)
+        console.print(f"{name}: translating {len(references):,} sentences")
         if target and language and target != language:
             console.print(f"warning: {name} translates into {target}, references are {language}")
     sources = references.sources or []

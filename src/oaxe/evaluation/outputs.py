@@ -23,7 +23,7 @@ class Output:
     unit: str  # of de-duplication: words, characters, subwords
     deduplicates: bool  # True if without_repeats is scored
     translator: Translator | None = None
-    translations: list[Translation] = field(default_factory=list)  # whose text is `raw`
+    translations: list[Translation] = field(default_factory=list)  # their texts are `raw`
 
     @property
     def scored(self) -> list[str]:

@@ -75,7 +75,7 @@ def _by_length(report: Report) -> str:
 
 
 def _legend(name: str) -> str:
-    """Short enough for the chart; matplotlib hides "_name" and takes "$" for mathematics."""
+    """A short name for the chart; matplotlib hides "_name" and takes "$" for mathematics."""
     short = name if len(name) <= 32 else f"{name[:31]}…"
     return " " + short.replace("$", r"\$")
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from oaxe.evaluation.models import decodings
 from oaxe.evaluation.outputs import Output
@@ -18,15 +17,15 @@ from oaxe.support.files import write_together
 
 def show(report: Report, console: Console) -> None:
     for title, head, rows in all_tables(report):
-        console.print(Text(title, style="bold"))
+        console.print(title, style="bold")
         table = Table()
         for column, name in enumerate(head):
             table.add_column(name, justify="right" if column else "left")
         for row in rows:
-            table.add_row(*map(Text, row))
+            table.add_row(*row)
         console.print(table)
     for line in (*decodings(report), *signatures(report), *report["notes"]):
-        console.print(Text(line), soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def write(

@@ -11,7 +11,7 @@ from oaxe.decoding.translator import Translator
 from oaxe.support.timing import take_turns, wall_clock
 
 WARM_UP = 10  # sentences
-TURN = 10  # sentences one by one: after each, the others' weights would be in the cache
+TURN = 10  # sentences of a turn: with one, the caches would hold another model's weights
 REPEATS = 3  # of the whole test set
 Translate = Callable[[list[str]], object]
 
@@ -57,7 +57,7 @@ def timings(
     sources: Sequence[str],
     sentences: int,
 ) -> dict[str, dict[str, Any]]:
-    """As :func:`measure_speed`, of whatever translates one line, and many of them."""
+    """The same of functions: one translates single sentences, another the whole test set."""
     lines = [line for line in sources if line.strip()]
     if not lines:
         return {}

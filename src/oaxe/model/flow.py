@@ -1,4 +1,4 @@
-"""Invertible functions of latent vectors, given a source, whose log-determinant is known.
+"""Invertible functions of latent vectors, given a source, with known log-determinants.
 
 Of normal noise they make a distribution of any shape (Glow, Kingma and Dhariwal, 2018). A step has
 three parts: a scale and a shift for each number, a linear layer over the numbers of a vector, and a

@@ -67,7 +67,7 @@ class Recorder:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Graphs that nobody needs any more may go before or after, but not while one is recorded."""
+    """Unused graphs must not be freed while another is recorded."""
     enabled = gc.isenabled()
     gc.disable()
     try:

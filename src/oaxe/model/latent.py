@@ -19,7 +19,7 @@ class Gaussian(NamedTuple):
         return self.mean + self.log_scale.exp() * torch.randn_like(self.mean)
 
     def log_density(self, z: Tensor) -> Tensor:
-        """Without the constant log(2 pi) / 2, of each number."""
+        """The log-density of each number, without the constant log(2 pi) / 2."""
         return -0.5 * ((z - self.mean) * (-self.log_scale).exp()).square() - self.log_scale
 
 

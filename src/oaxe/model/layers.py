@@ -26,9 +26,8 @@ class Encoded(NamedTuple):
         """``(batch, dim)``: the state of each sentence's first token."""
         if self.rows is None:
             return self.hidden[:, 0]
-        return self.hidden[
-            self.rows.slot.view(self.mask.shape)[:, 0].clamp(max=len(self.hidden) - 1)
-        ]
+        first = self.rows.slot.view(self.mask.shape)[:, 0]
+        return self.hidden[first.clamp(max=len(self.hidden) - 1)]
 
 
 class Store(NamedTuple):

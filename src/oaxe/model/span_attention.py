@@ -85,7 +85,7 @@ def _is_fused(x: Tensor, heads: int) -> bool:
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, spans: Spans) -> Tensor:
-    """By the definition: all are ``(tokens, heads, dim)``."""
+    """Attention by its definition; all are ``(tokens, heads, dim)``."""
     seen = spans.mask()
     blind = ~seen.any(1, keepdim=True)  # sees all instead of nothing, which is then forgotten
     query, key, value = (x.transpose(0, 1) for x in (query, key, value))
@@ -140,7 +140,7 @@ class _CrossAttention(torch.autograd.Function):
             query, both, Spans(*spans), out, normaliser, gradient
         )
         of_query, of_both = of_query.view(x.shape), of_both.view(len(source), -1)
-        # What comes back was computed by the layer after this one, for this one: nobody else's.
+        # In place: the layer after this one computed it for this one alone.
         added = of_both @ weight if of_source is None else of_source.addmm_(of_both, weight)
         of_weights = of_query.T @ x, of_query_bias, of_both.T @ source, of_bias
         return of_query @ query_weight, added, *of_weights, None, None

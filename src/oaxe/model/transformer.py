@@ -161,9 +161,8 @@ class Transformer(nn.Module):
         """
         if self.room is not None:
             x, rows, spans = self._target_packed(inputs, mask, encoded, more)
-            return rows.put(self._decode_flat(self.decoder, x, spans, encoded)).view(
-                *mask.shape, -1
-            )
+            hidden = self._decode_flat(self.decoder, x, spans, encoded)
+            return rows.put(hidden).view(*mask.shape, -1)
         x = self._target(inputs, mask, more)
         for layer in self.decoder:
             x = self._through(layer, x, *self._seen(mask, encoded))
@@ -335,7 +334,7 @@ class Transformer(nn.Module):
         return self.tokens.weight
 
     def _through(self, layer: nn.Module, *arguments: Any) -> Tensor:
-        """What the layer makes of them; of its activations, ``recompute`` keeps none."""
+        """The output of a layer; with ``recompute`` none of its activations are kept."""
         if self.recompute and self.training and torch.is_grad_enabled():
             # Dropout draws the same numbers the second time.
             return checkpoint(layer, *arguments, use_reentrant=False)

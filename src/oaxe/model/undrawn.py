@@ -1,4 +1,4 @@
-"""Models whose weights are to be loaded: random ones need not be drawn first."""
+"""Models without random weights, which loaded ones would replace."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

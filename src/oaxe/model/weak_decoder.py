@@ -24,11 +24,7 @@ LABEL_SMOOTHING = 0.1
 
 
 class WeakDecoder(nn.Module):
-    """One layer, with the embedding and the dropout of the Transformer that it is trained with.
-
-    Args:
-        dim, ffn, heads, max_length, dropout, norm: those of the Transformer.
-    """
+    """One layer of the same sizes, with the embedding and dropout of the Transformer beside it."""
 
     def __init__(
         self,

@@ -63,5 +63,5 @@ oaxe build {out} {asked.command}
 
 
 def _updates(run: Path) -> int:
-    """How many there were: a training may have been stopped before all that were planned."""
+    """How many updates a run had, which may be fewer than were planned."""
     return int(strict_json.read(run / "result.json")["step"])

@@ -17,7 +17,7 @@ from oaxe.pipeline import recipes
 from oaxe.pipeline.probe import seconds_an_update
 from oaxe.pipeline.recipes import GLANCING, Machine
 from oaxe.pipeline.survey import Survey, held_out, survey
-from oaxe.support.config import build, changed, load, required, to_mapping
+from oaxe.support.config import build, check_same, load, required, to_mapping
 from oaxe.support.devices import usable_device
 from oaxe.support.errors import UserError, did_you_mean
 from oaxe.support.files import make_folder, write_whole
@@ -46,7 +46,7 @@ Probe = Callable[[Mapping[str, Any], int, Sequence[tuple[int, int]], str], float
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says; a build goes on only with the same."""
+    """The options of the command line; a build is continued only with the same."""
 
     source_language: str = required("--from")
     target_language: str = required("--to")
@@ -64,6 +64,10 @@ class Asked:
     def pair(self, split: str) -> Pair | None:
         files = getattr(self, split)
         return (Path(files[0]), Path(files[1])) if files else None
+
+    @property
+    def shares(self) -> dict[str, float]:
+        return SHARES_DISTILLED if self.distil else SHARES
 
     @property
     def command(self) -> str:
@@ -107,9 +111,8 @@ class Plan:
 
     @property
     def other_minutes(self) -> float:
-        """For everything that is no training."""
-        used = sum((SHARES_DISTILLED if self.asked.distil else SHARES).values())
-        return (1 - used) * self.asked.minutes
+        """The time for everything but training."""
+        return (1 - sum(self.asked.shares.values())) * self.asked.minutes
 
     @property
     def minutes(self) -> float:
@@ -164,16 +167,17 @@ def find_plan(out: Path, asked: Asked) -> Plan | None:
             )
         return None
     plan = load(Plan, path)
-    if differences := changed(_comparable(plan.asked), _comparable(asked)):
-        raise UserError(
-            f"{out} holds another build:\n  " + "\n  ".join(differences) + "\n"
-            "Give the same command to continue it, or another folder to begin a new one"
-        )
+    check_same(
+        _comparable(plan.asked),
+        _comparable(asked),
+        f"{out} holds another build",
+        "Give the same command to continue it, or another folder to begin a new one",
+    )
     return plan
 
 
 def _comparable(asked: Asked) -> dict[str, Any]:
-    """With the checksums beside the names of their files."""
+    """The options as a mapping, with checksums beside the names of files."""
     found: dict[str, Any] = to_mapping(asked)
     sums = iter(found.pop("crc32"))
     for split in SPLITS:
@@ -200,14 +204,14 @@ def make_plan(asked: Asked, probe: Probe = seconds_an_update) -> Plan:
     on_cpu = asked.device == "cpu"
     sentences = max(LEAST_SENTENCES, int(SENTENCES_A_MINUTE * asked.minutes)) * on_cpu
     machine = Machine(asked.device, size, found.pairs, sentences)
-    shares = SHARES_DISTILLED if asked.distil else SHARES
+    shares = asked.shares
     epoch = found.pairs * sum(target for _, target in found.lengths) / len(found.lengths)
 
     def training(name: str, most: float, *more: str) -> Training:
         content = getattr(recipes, name)(machine, 1_000, *more)
         seconds = probe(content, vocab_size, found.lengths, asked.device)
         tokens = content["data"]["update_tokens"]
-        if on_cpu and name != "bigrams":  # whose expected counts want many sentences
+        if on_cpu and name != "bigrams":  # expected counts of bigrams need many sentences
             tokens, seconds = smaller(tokens, seconds, shares[name] * asked.minutes)
         most = min(most, MOST_EPOCHS[name] * epoch / tokens) if name in MOST_EPOCHS else most
         updates = updates_in(shares[name] * asked.minutes, seconds, most)
@@ -279,12 +283,11 @@ def check_updates(name: str, training: Training, asked: Asked) -> None:
 
 
 def doubts(plan: Plan) -> str:
-    """What so few updates of the teacher let expect, or nothing."""
+    """A warning if the teacher has few updates, or nothing."""
     updates, minutes = plan.teacher.updates, plan.asked.minutes
     if updates >= FEW_UPDATES:
         return ""
-    share = (SHARES_DISTILLED if plan.asked.distil else SHARES)["teacher"]
-    enough = math.ceil(FEW_UPDATES * plan.teacher.seconds / 60 / share)
+    enough = math.ceil(FEW_UPDATES * plan.teacher.seconds / 60 / plan.asked.shares["teacher"])
     more = f"--minutes {enough}" if enough > minutes else "more text"
     return (
         f"expect little: the teacher has {updates:,} updates, and with fewer than {FEW_UPDATES:,} "

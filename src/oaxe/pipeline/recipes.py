@@ -61,7 +61,7 @@ def teacher(machine: Machine, updates: int) -> dict[str, Any]:
 
 
 def one_pass(machine: Machine, updates: int, system: str) -> dict[str, Any]:
-    """A one-pass model, which starts from the teacher and whose rate falls to zero."""
+    """A one-pass model that starts from the teacher, at a rate that falls to zero."""
     content = _training(machine, system, updates, STUDENTS)
     content["optim"] |= {"decay": "linear", "clip": 1.0}
     return content

@@ -19,7 +19,6 @@ from oaxe.support.tables import TextTable, markdown, number
 from oaxe.text.bleu import corpus_bleu
 from oaxe.text.corpus import Corpus
 from oaxe.text.manifest import read_manifest
-from oaxe.training.ranks import Ranks
 from oaxe.training.run import load_translator
 from oaxe.training.settings import load_settings
 from oaxe.training.validation import Validation, choose_decoding
@@ -31,7 +30,7 @@ ENGINE_BEAM = "one pass, beam and n-grams, 8 bits for a CPU"  # of CTC
 TEACHER_FOR_CPU = "teacher-cpu"  # if CTranslate2 is installed
 CTRANSLATE = {f"{name}, CTranslate2": beam for name, beam in ((TEACHER, 1), (TEACHER_BEAM, 5))}
 ALONE, BATCH = 20, 64  # sentences
-BATCH_TOKENS = 131_072  # more than so many sentences have
+BATCH_TOKENS = 131_072  # more than BATCH sentences have
 MOST_BLEU = 1.0  # that one pass may be below the teacher
 WORTH = 0.5  # BLEU that is worth the time of a slower search
 NGRAMS = "The n-grams are those of the training text; the autoregressive model searches without."
@@ -45,7 +44,7 @@ POOR = 5.0  # BLEU: neither model is of any use
 
 @dataclass(frozen=True)
 class Scores:
-    """Of a model, decoded in one way."""
+    """The scores of a model, decoded in one way."""
 
     folder: str
     system: str
@@ -112,7 +111,7 @@ def measure(
     texts = {split: Corpus.open(out / "data", split) for split in splits}
     bleu: dict[str, dict[str, Any]] = {}
     for name, each in ways.items():
-        console.print(f"translating: {name}", highlight=False)
+        console.print(f"translating: {name}")
         language, most = plan.asked.target_language, plan.sentences
         bleu[name] = {s: _bleu(each, text, language, most) for s, text in texts.items()}
     lines = texts[splits[-1]].sources_text[:BATCH]
@@ -147,7 +146,7 @@ def way(
 
 
 def by_ctranslate(folder: Path, teacher: Translator, beam: int) -> Way:
-    """In 8 bits, with a worker for each core."""
+    """CTranslate2 in 8 bits, with a worker for each core."""
     from oaxe.engine.ctranslate import Search
     from oaxe.engine.engine import available_threads
 
@@ -190,9 +189,7 @@ def best_beam(translator: Translator, run: Path, out: Path) -> dict[str, Any]:
     """Options of beam search with n-grams, the best on validation text."""
     options: dict[str, Any] = {"method": "beam", "lm": str(out / "ngrams")}
     own, settings = changed(translator, options), load_settings(run / "config.yaml")
-    ranks = Ranks(0, 1, own.system.device)
-    valid = Corpus.open(out / "data", "valid")
-    choose_decoding(own, Validation(valid, settings, ranks))
+    choose_decoding(own, Validation.of(own, out / "data", settings))
     return options | {n: own.decoding[n] for n in own.system.choices(own.decoding_with())}
 
 
@@ -259,7 +256,7 @@ def fastest_of_the_best(scores: Mapping[str, Scores], names: Collection[str]) ->
 
 
 def unfair(scores: Mapping[str, Scores], out: Path) -> list[str]:
-    """That a faster program for the autoregressive model is missing, if it is."""
+    """A note if CTranslate2, which would make the autoregressive model faster, is missing."""
     missing = ENGINE in scores and not scores.keys() & CTRANSLATE
     return [WITHOUT_CTRANSLATE.format(out=out)] if missing else []
 
@@ -283,7 +280,7 @@ class Speed(NamedTuple):
 
 
 def _speed(scores: Mapping[str, Scores], name: str, search: str) -> Speed:
-    """Against the fastest program that searches like this."""
+    """The speed relative to the fastest program with this search."""
     own, by_ctranslate = scores[name], f"{search}, CTranslate2"
     rivals = [scores[one] for one in (search, by_ctranslate) if one in scores]
     return Speed(
@@ -295,7 +292,7 @@ def _speed(scores: Mapping[str, Scores], name: str, search: str) -> Speed:
 
 
 def _quicker(scores: Mapping[str, Scores], advised: str, others: Iterable[str]) -> str:
-    """What is gained and lost by the quickest of the other ways that pay."""
+    """How much faster the fastest of the other ways is, and its loss in BLEU."""
     own = scores[advised]
     name = min(others, key=lambda name: scores[name].latency_ms)
     share, loss = scores[name].latency_ms / own.latency_ms, own.valid - scores[name].valid

@@ -1,6 +1,6 @@
-"""The stages of a build, each of them an ordinary command; what is done is not done again.
+"""The stages of a build, each of them an ordinary command; finished ones are skipped.
 
-OUT/plan.yaml       what was asked for, and what is done: made first, see oaxe.pipeline.plan
+OUT/plan.yaml       the options and the plan; made first, see oaxe.pipeline.plan
 OUT/text/           without --valid: training text without the pairs that are held out, and these
 OUT/data/           `oaxe prepare`
 OUT/configs/        a configuration of each training, for `oaxe train`
@@ -51,11 +51,9 @@ from oaxe.support.extras import EXTRAS
 from oaxe.support.files import write_whole
 from oaxe.support.locks import locked
 from oaxe.support.tables import TextTable
-from oaxe.text.corpus import Corpus, load_subwords
 from oaxe.text.lines import Pair
 from oaxe.text.manifest import MANIFEST, SUBWORDS
-from oaxe.text.ngram_files import save_ngrams
-from oaxe.text.ngrams import estimate
+from oaxe.text.ngram_files import count_ngrams
 from oaxe.text.prepare import prepare
 from oaxe.training.run import load_translator, train
 from oaxe.training.settings import build_settings
@@ -81,9 +79,7 @@ class Build:
     """A build in its folder.
 
     Args:
-        out: the folder, absolute: configurations have it in them.
-        plan: what is done.
-        console: where the stages report.
+        out: the folder, absolute, as it is written into configurations.
     """
 
     def __init__(self, out: Path, plan: Plan, console: Console) -> None:
@@ -197,13 +193,8 @@ class Build:
             raise StoppedError
 
     def count_ngrams(self) -> None:
-        data = self.out / "data"
-        subwords = load_subwords(data)
-        targets = Corpus.open(data, "train").targets
-        limits = [0, 0, 0, 1] if self.plan.pairs > 1_000_000 else [0]
-        save_ngrams(
-            self.out / "ngrams", estimate(targets, subwords.vocab_size, ORDER, limits), subwords
-        )
+        limits = [0, 0, 0, 1] if self.plan.pairs > 1_000_000 else []
+        count_ngrams(self.out / "data", self.out / "ngrams", ORDER, limits)
 
     @property
     def finished(self) -> Path:
@@ -216,7 +207,7 @@ class Build:
         write_report(self.out, self.finished, self.plan, self.console)
 
     def save_model(self) -> None:
-        """Under another name until the card is written, which also ``save_pretrained`` writes."""
+        """The folder has another name until our card has replaced that of ``save_pretrained``."""
         model, part = self.out / "model", self.out / "model.part"
         for unfinished in (model, part):
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -236,7 +227,7 @@ class Build:
             translator.change_decoding(**best_beam(translator, self.finished, self.out))
             export(translator, self.out / "cpu", int8=True)
         except UserError as error:
-            self.console.print(f"no model for a CPU: {error}", highlight=False)
+            self.console.print(f"no model for a CPU: {error}")
 
 
 def build(out: Path, asked: Asked, console: Console, *, dry_run: bool = False) -> bool:
@@ -249,11 +240,11 @@ def build(out: Path, asked: Asked, console: Console, *, dry_run: bool = False) -
     """
     plan, is_new = find_plan(out, asked), False
     if plan is None:
-        console.print("measuring how long an update takes", highlight=False)
+        console.print("measuring how long an update takes")
         plan, is_new = make_plan(asked), True
     show(plan_table(plan), console)
     if doubt := doubts(plan):
-        console.print(doubt, highlight=False, soft_wrap=True)
+        console.print(doubt, soft_wrap=True)
     if dry_run:
         return True
     with locked(out, "building"):
@@ -268,12 +259,12 @@ def build(out: Path, asked: Asked, console: Console, *, dry_run: bool = False) -
         except StoppedError:
             return False
     text = (out / "report.md").read_text(encoding="utf-8")
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)
     return True
 
 
 def show(table: TextTable, console: Console) -> None:
-    console.print(table.title, highlight=False, markup=False)
+    console.print(table.title)
     shown = Table(*table.head, box=None)
     for column in shown.columns[1:]:
         column.justify = "right"

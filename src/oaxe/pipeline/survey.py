@@ -1,19 +1,18 @@
-"""What a plan has to know of the training text, read once; and validation text, held out of it."""
+"""Counts and lengths of the training text, for the plan; and validation text, held out of it."""
 
 import unicodedata
-from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from oaxe.support.errors import UserError
 from oaxe.support.files import appears_whole
-from oaxe.text.lines import Pair, read_parallel
+from oaxe.text.lines import Pair, read_pairs
 from oaxe.text.manifest import SIDES
 from oaxe.text.symbols import SYMBOLS
 
 WORDS_FROM = 100_000  # pairs that words are collected from
-LENGTHS_FROM = 4_000  # pairs whose lengths stand for those of all
+LENGTHS_FROM = 4_000  # pairs that the plan takes lengths from
 CHARACTERS_A_SUBWORD = 4  # about
 MOST_HELD_OUT, SHARE_HELD_OUT = 1_000, 20  # pairs; one of so many
 
@@ -29,18 +28,17 @@ def survey(pair: Pair) -> Survey:
     """Read the text; raises UserError for files that are missing, damaged or not parallel."""
     pairs, lengths = 0, list[tuple[int, int]]()
     words, characters = set[str](), set[str]()
-    for chunk in read_parallel(*pair):
-        for source, target in zip(chunk.sources, chunk.targets, strict=True):
-            pairs += 1
-            if pairs <= LENGTHS_FROM:
-                lengths.append((_subwords(source), _subwords(target)))
-            if pairs <= WORDS_FROM:
-                for line in (source, target):
-                    characters.update(line)
-                    words.update(line.split())
+    for source, target in read_pairs(*pair):
+        pairs += 1
+        if pairs <= LENGTHS_FROM:
+            lengths.append((_subwords(source), _subwords(target)))
+        if pairs <= WORDS_FROM:
+            for line in (source, target):
+                characters.update(line)
+                words.update(line.split())
     if not words:
         raise UserError(f"{pair[0]} and {pair[1]} have no words: every line is blank; check them")
-    # Of each word of letters, the last merge of BPE makes a piece of its own.
+    # The last merge of BPE makes one piece of each word of letters.
     plain = {unicodedata.normalize("NFKC", word) for word in words if word.isalpha()}
     return Survey(pairs, lengths, len(SYMBOLS) + len(characters) + len(plain))
 
@@ -70,24 +68,15 @@ def hold_out(folder: Path, pair: Pair, pairs: int) -> None:
     """Write ``train`` and ``valid``, ``.source`` and ``.target``; train has no pair of valid."""
     folder.mkdir(parents=True, exist_ok=True)
     numbers = held_out(pairs)
-    held = {lines for number, lines in enumerate(_lines(pair)) if number in numbers}
-    parts = [(folder / f"{split}.{side}") for split in ("train", "valid") for side in SIDES]
-    with (
-        appears_whole(parts[0]) as train_source,
-        appears_whole(parts[1]) as train_target,
-        appears_whole(parts[2]) as valid_source,
-        appears_whole(parts[3]) as valid_target,
-    ):
-        for number, lines in enumerate(_lines(pair)):
-            files = (train_source, train_target)
-            if number in numbers:
-                files = (valid_source, valid_target)
-            elif lines in held:
+    held = {lines for number, lines in enumerate(read_pairs(*pair)) if number in numbers}
+    with ExitStack() as stack:  # train.source is the last to get its name
+        train, valid = (
+            [stack.enter_context(appears_whole(folder / f"{split}.{side}")) for side in SIDES]
+            for split in ("train", "valid")
+        )
+        for number, lines in enumerate(read_pairs(*pair)):
+            if number not in numbers and lines in held:
                 continue
+            files = valid if number in numbers else train
             for file, line in zip(files, lines, strict=True):
                 file.write(line.encode() + b"\n")
-
-
-def _lines(pair: Pair) -> Iterator[tuple[str, str]]:
-    chunks = (zip(chunk.sources, chunk.targets, strict=True) for chunk in read_parallel(*pair))
-    return chain.from_iterable(chunks)

@@ -20,13 +20,13 @@ class Checksum:
 
 
 def checksum(path: Path) -> Checksum:
-    """Of a file."""
+    """The checksum of a file."""
     with path.open("rb") as file:
         return checksum_of(iter(partial(file.read, BLOCK), b""))
 
 
 def checksum_of(pieces: Iterable[bytes]) -> Checksum:
-    """Of bytes in memory, one piece after the other.
+    """The checksum of bytes in memory, one piece after the other.
 
     Example:
         >>> checksum_of([b"12345", b"6789"])

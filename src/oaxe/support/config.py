@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from oaxe.support.errors import UserError, did_you_mean, nearest
+from oaxe.support.errors import UserError, did_you_mean, listed, nearest
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ def build(kind: type[T], content: Mapping[str, Any], where: str = "configuration
     value = _build(kind, content, "", problems)
     if problems:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        raise UserError(f"{where}: {count}\n" + "\n".join(f"  {problem}" for problem in problems))
+        raise UserError(f"{where}: {count}{listed(problems)}")
     return value
 
 
@@ -146,6 +146,12 @@ def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def check_same(before: Mapping[str, Any], now: Mapping[str, Any], what: str, advice: str) -> None:
+    """Raises UserError with all values that differ, between ``what`` is wrong and ``advice``."""
+    if differences := changed(before, now):
+        raise UserError(f"{what}:{listed(differences)}\n{advice}")
+
+
 def documented(kind: type[Any], indent: str = "") -> str:
     """All options with their defaults and help, as YAML that can be edited."""
     from oaxe.support.strict_yaml import in_one_line
@@ -159,8 +165,7 @@ def documented(kind: type[Any], indent: str = "") -> str:
         else:
             text = "???"
             if field.default is not dataclasses.MISSING:
-                value = to_mapping(field.default)
-                text = in_one_line(value)
+                text = in_one_line(to_mapping(field.default))
             lines.append(
                 _line(f"{indent}{field.name}: {text}", _type_name(hint), field.metadata["help"])
             )
@@ -230,10 +235,6 @@ def _fields(kind: type[Any]) -> list[tuple[dataclasses.Field[Any], Any]]:
     return [(field, hints[field.name]) for field in dataclasses.fields(kind)]
 
 
-def _names(kind: type[Any]) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind)]
-
-
 def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any:
     if not isinstance(content, Mapping):
         problems.append(
@@ -241,11 +242,12 @@ def _build(kind: type[Any], content: Any, path: str, problems: list[str]) -> Any
         )
         return None
     fields = _fields(kind)
-    names = _names(kind)
+    names = [field.name for field, _ in fields]
     for key in content:
         if key not in names:
             known = f"; known: {', '.join(names)}" if names else "; there are none here"
-            inside = [f.name for f, hint in fields if _is_section(hint) and key in _names(hint)]
+            parts = [(f.name, getattr(hint, "__dataclass_fields__", ())) for f, hint in fields]
+            inside = [name for name, options in parts if key in options]
             close = did_you_mean(_plain(key), names, path)
             if inside and not close:
                 close = f"; did you mean {path}{inside[0]}.{_plain(key)}?"
@@ -304,7 +306,7 @@ def _build_choice(
 def _check_bounds(
     field: dataclasses.Field[Any], value: Any, name: str, problems: list[str]
 ) -> None:
-    """Reports the first bound that the number, or one of several, is beyond; nan is beyond all."""
+    """Reports the first bound that a number, or one of a list, violates; nan violates all."""
     bounds = field.metadata.get("bounds", {})
     holds = {"at least": operator.ge, "at most": operator.le, "below": operator.lt}
     for number in value if isinstance(value, tuple) else [value]:
@@ -356,7 +358,7 @@ def _convert(hint: Any, value: Any, name: str, problems: list[str]) -> Any:
 
 
 class _Short(reprlib.Repr):
-    """The beginning of a value: in YAML, a few lines of anchors can stand for gigabytes."""
+    """Abbreviates values: a few lines of YAML with anchors can stand for gigabytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -370,7 +372,7 @@ _short = _Short().repr
 
 
 def _plain(value: Any) -> str:
-    """The same, without the quotes of a text."""
+    """The abbreviated value, without quotes around a text."""
     return value[:100] if isinstance(value, str) else _short(value)
 
 

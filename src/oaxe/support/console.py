@@ -8,7 +8,7 @@ from rich.console import Console
 
 
 class Patient(Console):
-    """Whoever reads may leave, as `| head` does: the work goes on, and nothing has failed."""
+    """A closed pipe, as after `| head`, is no failure: the work goes on without output."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -16,11 +16,11 @@ class Patient(Console):
 
 
 def new_console(file: IO[str] | None = None) -> Console:
-    """A console on standard output, or on a file.
+    """A console on standard output, or on a file, which prints brackets and numbers as they are.
 
     Rich assumes 80 columns for a pipe. Tables keep to that width, lines do not. Both keep to
     COLUMNS if it is set.
     """
-    console = Patient(file=file)
+    console = Patient(file=file, highlight=False, markup=False)
     console.soft_wrap = not (console.is_terminal or os.environ.get("COLUMNS"))
     return console

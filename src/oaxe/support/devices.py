@@ -11,7 +11,7 @@ from oaxe.support.errors import UserError
 
 
 def usable_device(device: str | None) -> str:
-    """The device that was asked for, else a GPU if there is one; UserError if it cannot be used."""
+    """The given device, or else a GPU if there is one; UserError if it cannot be used."""
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -30,9 +30,10 @@ def usable_device(device: str | None) -> str:
 def half_precision(device: str, enabled: bool = True) -> Iterator[None]:
     """Compute in bfloat16: by autocast, but for a CPU.
 
-    There numbers stay float32, and processors that multiply faster in bfloat16 round what they
-    multiply: to convert all numbers takes longer than it saves. It holds for the whole process.
-    Attention is plain products then, since torch's own multiplies too little at a time.
+    On a CPU tensors stay float32, and matrix products round their inputs where the processor
+    multiplies faster in bfloat16: converting all tensors takes longer than it saves. This holds for
+    the whole process. Attention is then computed by plain products, because the products of
+    torch's fused attention are too small.
     """
     if not enabled or device != "cpu":
         with torch.autocast(device, torch.bfloat16, enabled=enabled):

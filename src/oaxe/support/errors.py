@@ -1,4 +1,4 @@
-"""The one error that is the user's to mend: the command line shows its message, no traceback."""
+"""The error of a user's mistake: the command line shows its message, and no traceback."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -10,6 +10,11 @@ class UserError(ValueError):
     """What was wrong, the value, what is allowed, what to do next."""
 
     exit_code = 1  # of the program
+
+
+def listed(problems: Iterable[str]) -> str:
+    """The problems of an error, to put behind its colon: a line for each."""
+    return "".join(f"\n  {problem}" for problem in problems)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

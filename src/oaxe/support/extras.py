@@ -24,7 +24,7 @@ EXTRAS = {
     "ctranslate2": ("ctranslate2",),
     "serve": ("httptools", "prometheus_client", "python_multipart", "starlette", "uvicorn"),
 }
-DISPENSABLE = {"httptools"}  # there is something else instead, which takes longer
+DISPENSABLE = {"httptools"}  # there is a slower substitute
 
 
 def missing_extra(error: ModuleNotFoundError) -> str | None:
@@ -42,7 +42,7 @@ def missing_extra(error: ModuleNotFoundError) -> str | None:
 
 
 def require_extra(extra: str, feature: str, *modules: str) -> None:
-    """Stop at once, and not after an hour of work, if an extra, or some of it, is not installed."""
+    """Raises UserError, before long work, if an extra or one of its modules is not installed."""
     needed = set(modules or EXTRAS[extra]) - DISPENSABLE
     if any(find_spec(module) is None for module in needed):
         raise UserError(f'{feature} needs: pip install "oaxe[{extra}]"')

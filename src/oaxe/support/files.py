@@ -15,7 +15,7 @@ WINDOWS = os.name == "nt"
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """An error of the disk says which file it is about: a full one knows no names."""
+    """Puts the name of the file into an OSError that has none, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -80,17 +80,17 @@ def write_together(texts: Mapping[Path, str]) -> None:
 
 
 def _is_special(path: Path) -> bool:
-    """A device or a pipe."""
+    """Whether a path is a device or a pipe."""
     return path.exists() and not path.is_file()
 
 
 def write_json(path: Path, value: Any) -> None:
-    """The same, as JSON that people can read."""
+    """The same, as indented JSON."""
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a file of a folder that gets its name later; returns when the data is on the disk."""
+    """Write a file and wait until it is on the disk, for a folder that is renamed when complete."""
     with named(path), path.open("wb") as file:
         file.write(data)
         file.flush()
@@ -98,8 +98,8 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the list of names in a folder, is on the disk."""
-    if WINDOWS and path.is_dir():  # which cannot be opened there
+    """Wait until a file, or the entries of a folder, are on the disk."""
+    if WINDOWS and path.is_dir():  # Windows opens no folders
         return
     descriptor = os.open(path, os.O_RDWR if WINDOWS else os.O_RDONLY)
     try:
@@ -109,7 +109,7 @@ def sync(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder if need be; call it before long work. Raises UserError if that cannot be."""
+    """Make a folder, unless it exists, before long work; UserError if that is impossible."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -18,13 +18,13 @@ UNTIL_RELEASED = 120.0
 def locked(folder: Path, doing: str, patience: float = 0.0) -> Iterator[None]:
     """Let one process at a time work in a folder, which is created if need be.
 
-    The lock disappears with its process, however that ends. File systems without locks are used
-    without one.
+    The lock ends with its process, even one that is killed. On a file system without locks there
+    is none.
 
     Args:
         doing: what the process does there, for the message of the next one: ``"training"``.
-        patience: seconds to wait for the lock. Machines that are started again may come before
-            the lock of one that has vanished is gone.
+        patience: seconds to wait for the lock. A machine that is restarted may need it before a
+            file server has released the lock of its crashed process.
 
     Raises:
         UserError: another process holds the lock.

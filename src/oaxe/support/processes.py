@@ -1,4 +1,4 @@
-"""Work over processes: they begin and end with this one, and their results come in order."""
+"""Work in several processes, which end with this one; their results come in order."""
 
 import multiprocessing
 import os
@@ -24,7 +24,7 @@ _work: Callable[[Any], Any]  # of a worker
 def in_order(
     work: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Generator[Result, None, None]:
-    """``map(work, items)`` in so many processes; 1 is this one.
+    """``map(work, items)`` in several processes; with 1, in this one.
 
     Memory does not grow with the number of items: few of them are read ahead. An error of ``work``
     is raised here, and leaving early (``contextlib.closing``) ends the processes.
@@ -80,7 +80,7 @@ def begin_worker() -> None:
 
 
 def _leave_with_parent() -> None:
-    """End this process with its parent, which may be killed without a word."""
+    """End this process with its parent, even if that is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -89,10 +89,10 @@ def _leave_with_parent() -> None:
 
 @contextmanager
 def _ctrl_c_waits() -> Iterator[None]:
-    """A process that starts in here inherits that: it hears no Ctrl-C while it imports, either.
+    """Holds Ctrl-C back while a process starts, which inherits that until its imports are done.
 
-    The mask is for the new process, the handler for this one: another thread of it may hear the
-    signal, and Python would still interrupt the main one.
+    The mask is for the new process. This one also needs a handler: another of its threads may
+    receive the signal, and Python would then interrupt the main thread.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield

@@ -1,4 +1,4 @@
-"""JSON as plain values: whatever is none is a ValueError, also what is nested too deeply."""
+"""JSON as plain values; text that is not JSON, or is nested too deeply, is a ValueError."""
 
 import json
 from pathlib import Path

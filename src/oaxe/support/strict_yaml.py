@@ -1,4 +1,4 @@
-"""YAML as plain values. A key that is given twice is an error, and nothing grows without end."""
+"""YAML as plain values. A key that is given twice is an error, as is a section without end."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Puts in what ``<<`` names, which may name more, and so on."""
+        """Merges the sections that ``<<`` names, which may name others."""
         super().flatten_mapping(node)
         if len(node.value) > MOST_KEYS:
             raise yaml.MarkedYAMLError(
@@ -31,7 +31,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse(text: str) -> Any:
-    """The value that a text stands for; ValueError for what is no YAML.
+    """The value that a text stands for; ValueError if it is not YAML.
 
     Example:
         >>> parse("lr: 1.0e-3")

@@ -1,6 +1,6 @@
 """Tables as text, for Markdown, pages and terminals."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import mean, stdev
 from typing import NamedTuple
 
@@ -14,8 +14,12 @@ class TextTable(NamedTuple):
 
 
 def markdown(table: TextTable) -> str:
-    rows = [table.head, ["---"] * len(table.head), *table.rows]
-    return f"**{table.title}**\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return f"**{table.title}**\n\n{grid(table.head, table.rows)}"
+
+
+def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table without title, as Markdown."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows))
 
 
 def number(value: float | None, form: str = ".1f") -> str:

@@ -6,7 +6,7 @@ your own that ``model.system`` names. A system file has
 
     PAPER      where it was proposed, and the BLEU reported there
     Options    frozen dataclass: the section of the YAML that is called like the system;
-               ``needs_end`` True: it changes over the run, whose end must be set;
+               ``needs_end`` True: it changes over the run, and needs to know its end;
                ``teacher``: the folder of a model that training needs, see System.learn_from;
                ``references`` above 1: it learns from several targets of a source, EOS between them
     Decoding   frozen dataclass: the section ``decoding`` of the YAML, and options of `translate`;
@@ -150,7 +150,7 @@ class System(nn.Module):
         raise NotImplementedError
 
     def learn_from(self, teacher: "System") -> None:
-        """The model that the option ``teacher`` names, before training; it is not to be saved."""
+        """Take the model that the option ``teacher`` names, before training; it is not saved."""
         raise NotImplementedError
 
     def phase(self, epoch: float, epochs: float) -> Hashable:
@@ -250,7 +250,7 @@ class LengthSystem(System):
         return decoding.length_candidates
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
-        """Where there is no LENGTH in front of the source, its positions move by one."""
+        """Moves the positions of a source that had no LENGTH in front by one."""
         weights = other.state_dict()
         if not any(isinstance(part, LengthPredictor) for part in other.modules()):
             positions = "transformer.source_positions.weight"

@@ -65,7 +65,7 @@ class Model(LengthSystem):
 
     @property
     def beam(self) -> int:
-        """There may be fewer words than that."""
+        """Words of each position: as the option says, or all if there are fewer."""
         return min(self.options.beam, len(self.transformer.output_weight) - len(SYMBOLS))
 
     def forward(self, example: Example, progress: Progress) -> tuple[Tensor, Statistics]:
@@ -127,7 +127,7 @@ def log_normaliser(scores: Tensor, between: Tensor, mask: Tensor) -> Tensor:
 
 
 def path_score(scores: Tensor, between: Tensor, path: Tensor, mask: Tensor) -> Tensor:
-    """``(rows,)``: the score of one sentence, whose words are ``path (rows, length)`` of the n."""
+    """``(rows,)``: the score of the sentence that ``path (rows, length)`` chooses of n words."""
     of_words = scores.gather(2, path.unsqueeze(2)).squeeze(2)
     n = scores.shape[2]
     bigram = path[:, :-1] * n + path[:, 1:]

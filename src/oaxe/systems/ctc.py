@@ -106,17 +106,19 @@ class Model(System):
     ) -> tuple[Tensor, Statistics]:
         """The loss of a decoder that reads ``inputs``."""
         hidden = self.transformer.decode(inputs, example.mask, encoded)
-        loss = self.objective(hidden, example)
-        divergence = None
+        loss = words = self.objective(hidden, example)
+        seen: Statistics = {}
         if self.options.consistency and self.training:
             again = self.transformer.encode(example.source)
             other = self.transformer.decode(inputs, example.mask, again)
-            loss = (loss + self.objective(other, example)) / 2
-            divergence = self.divergence(hidden, other, example.mask)
-        statistics = {"loss": (loss, example.n_words), "impossible": impossible(example)}
-        if divergence is not None:
-            statistics["divergence"] = (divergence, example.mask.sum())
-            loss = loss + self.options.consistency * divergence
+            words = (words + self.objective(other, example)) / 2
+            weight, capacity = self.transformer.output_weight, self.transformer.capacity
+            divergence = linear_divergence(
+                hidden, other, weight, mask=example.mask, capacity=capacity
+            )
+            seen = {"divergence": (divergence, example.mask.sum())}
+            loss = words + self.options.consistency * divergence
+        statistics = {"loss": (words, example.n_words), "impossible": impossible(example), **seen}
         if self.weak is not None and self.training:
             sentence = with_ends(example.target)
             weak, of_weak = self.weak.loss(self.transformer, sentence, hidden, example.mask)
@@ -139,11 +141,6 @@ class Model(System):
             logit_mask=example.mask,
         )
 
-    def divergence(self, hidden: Tensor, other: Tensor, mask: Tensor) -> Tensor:
-        """Between the labels that two passes predict, summed over positions."""
-        weight, capacity = self.transformer.output_weight, self.transformer.capacity
-        return linear_divergence(hidden, other, weight, mask=mask, capacity=capacity)
-
     def advice(self, means: Mapping[str, float], *, from_scratch: bool) -> str:
         options = section(self.name)
         on_start = advice_on_start(means, from_scratch, self.options.objective, options)
@@ -164,12 +161,12 @@ class Model(System):
         return {"bonus": BONUSES} | ({"lm_weight": WEIGHTS} if asks else {})
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
-        """Not the positions of a decoder that counts words: here they count source subwords."""
+        """Without the positions of a decoder that counts words: here they count source subwords."""
         return other.state_dict() if isinstance(other, Model) else but_target_positions(other)
 
 
 def but_target_positions(other: System) -> dict[str, Tensor]:
-    """All weights of a model but those."""
+    """All weights of a model but the positions of its decoder."""
     positions = (".target_positions.", ".target_from_end.")
     weights = other.state_dict()
     return {name: w for name, w in weights.items() if not any(p in name for p in positions)}
@@ -188,7 +185,7 @@ def advice_on_start(
 
 
 def advice_on_length(means: Mapping[str, float], option: str) -> str:
-    """For systems whose number of positions follows from the source, by an option."""
+    """A warning for systems that derive the number of positions from the source, by an option."""
     if means.get("impossible", 0.0) <= MOST_IMPOSSIBLE:
         return ""
     return (
@@ -261,7 +258,7 @@ def beam_on_cpu(model: Model, source: Tensor, decoding: Decoding) -> list[list[H
 
 
 def last_states(model: Model, source: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the decoder: which positions are real, and their states."""
+    """Which positions of the decoder are real, and their states."""
     inputs = upsampled(source, model.options.upsample)
     mask = inputs != PAD
     return mask, model.transformer.decode(inputs, mask, model.transformer.encode(source))

@@ -222,7 +222,7 @@ class Model(System):
         return in_one_pass(self, source, search, decoding, call, skips=True)
 
     def rows(self, decoding: Decoding) -> int:
-        """Of memory, a graph takes as much as this many hypotheses."""
+        """A graph takes as much memory as this many hypotheses."""
         return self.options.vertices
 
     def choices(self, decoding: Decoding) -> Mapping[str, Sequence[float]]:
@@ -234,7 +234,7 @@ class Model(System):
         return {"length_penalty": LENGTH_PENALTIES} | ({"lm_weight": WEIGHTS} if asks else {})
 
     def weights_from(self, other: System) -> dict[str, Tensor]:
-        """Not the positions of a decoder that counts words: here they count vertices."""
+        """Without the positions of a decoder that counts words: here they count vertices."""
         return other.state_dict() if isinstance(other, Model) else but_target_positions(other)
 
 

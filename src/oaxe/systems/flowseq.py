@@ -112,14 +112,14 @@ class Model(LengthSystem):
         return nats.where(mask, 0).sum()
 
     def weight(self, progress: Progress) -> Tensor:
-        """Of the divergence."""
+        """The weight of the divergence."""
         share = progress.share.float()
         if self.options.warmup == 0:
             return torch.ones_like(share)
         return (share / self.options.warmup).clamp(LEAST_WEIGHT, 1)
 
     def likeliest(self, mask: Tensor, encoded: Encoded) -> Tensor:
-        """Latent vectors ``(rows, length, latent)`` of no noise."""
+        """Latent vectors ``(rows, length, latent)`` whose noise is zero."""
         noise = at_least_float32(encoded.hidden).new_zeros(*mask.shape, self.options.latent)
         return self.flow.inverse(noise, mask, encoded)
 

@@ -26,10 +26,7 @@ from oaxe.text.symbols import BLANK
 PAPER = Paper(
     "Non-Autoregressive Machine Translation with Latent Alignments",
     "https://aclanthology.org/2020.emnlp-main.83",
-    {
-        "distilled": {"wmt14-en-de": 25.8, "wmt14-de-en": 28.4},
-        "raw": {"wmt14-en-de": 15.6},
-    },
+    {"distilled": {"wmt14-en-de": 25.8, "wmt14-de-en": 28.4}, "raw": {"wmt14-en-de": 15.6}},
 )
 
 

@@ -17,9 +17,7 @@ from oaxe.systems import Example, Paper, Progress, System
 from oaxe.text.plans import Room
 
 PAPER = Paper(
-    "Attention Is All You Need",
-    "https://arxiv.org/abs/1706.03762",
-    {"raw": {"wmt14-en-de": 27.3}},
+    "Attention Is All You Need", "https://arxiv.org/abs/1706.03762", {"raw": {"wmt14-en-de": 27.3}}
 )
 
 

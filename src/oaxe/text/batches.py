@@ -1,6 +1,4 @@
-"""A corpus goes in, padded batches come out: an epoch is planned, see :mod:`oaxe.text.plans`; its
-batches are collated ahead, resumable.
-"""
+"""A corpus goes in, batches come out: planned (:mod:`oaxe.text.plans`), resumable."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -58,7 +56,7 @@ class Update(NamedTuple):
 
 
 def collate(corpus: Corpus, indices: Indices, shape: Shape | None = None) -> Batch:
-    """The sentences at ``indices`` as padded tensors, as small as they can be or of a shape."""
+    """The sentences at ``indices`` as padded tensors, of a shape or as small as possible."""
     source = pad(corpus.sources, indices, extra=1)
     source[np.arange(len(indices)), corpus.source_lengths[indices]] = EOS
     target = pad(corpus.targets, indices)
@@ -90,42 +88,38 @@ def pad(sentences: Sentences, indices: Indices, extra: int = 0) -> NDArray[np.in
 class UpdateLoader:
     """Updates without end, epoch after epoch, collated ahead by a thread.
 
-    Starting at ``(start_epoch, start_update)`` gives exactly what an uninterrupted iteration gives
-    from there. Use it as a context manager, or call :meth:`close`.
+    Starting at any update gives exactly what an uninterrupted iteration gives from there. Use it as
+    a context manager, or call :meth:`close`.
 
     Args:
+        limits: with the epoch to start in.
+        start: number of the update to start at, in that epoch.
         device: where the batches go; for CUDA through pinned memory, without waiting.
+        mix_lengths: see :func:`plan_epoch`.
         packed: whether the batches are to be computed without their padding.
         in_bands: whether packed batches are of similar lengths, see :func:`plan_bands`.
-        Others: as for :func:`plan_epoch`.
     """
 
     def __init__(
         self,
         corpus: Corpus,
+        limits: Limits,
+        start: int = 0,
         *,
-        max_tokens: int,
-        update_tokens: int,
-        seed: int,
         rank: int = 0,
-        world_size: int = 1,
         device: torch.device | str = "cpu",
-        start_epoch: int = 0,
-        start_update: int = 0,
         mix_lengths: bool = False,
         packed: bool = False,
         in_bands: bool = False,
     ) -> None:
-        if not 0 <= rank < world_size:
-            raise UserError(f"rank {rank} is not in 0..{world_size - 1}")
+        if not 0 <= rank < limits.world_size:
+            raise UserError(f"rank {rank} is not in 0..{limits.world_size - 1}")
         if len(corpus) == 0:
             raise UserError("the corpus is empty: there is nothing to iterate over")
-        self._corpus = corpus
+        self._corpus, self._limits, self._rank = corpus, limits, rank
         self._mix_lengths, self._packed, self._in_bands = mix_lengths, packed, in_bands
-        self._limits = Limits(max_tokens, update_tokens, seed, start_epoch, world_size)
-        self._rank, self._world_size = rank, world_size
         self._device = torch.device(device)
-        self._updates = self._iterate(start_epoch, start_update)
+        self._updates = self._iterate(limits.epoch, start)
         self._thread = ThreadPoolExecutor(1, "batches")
         if self._device.type == "cuda":
             if self._device.index is None:
@@ -186,7 +180,7 @@ class UpdateLoader:
                 raise UserError(f"update {first} of epoch {epoch}: it has only {len(plan)} updates")
             for number, update in enumerate(plan[first:], first):
                 tokens = int(self._corpus.target_lengths[np.concatenate(update)].sum())
-                mine = slice(self._rank, None, self._world_size)
+                mine = slice(self._rank, None, self._limits.world_size)
                 batches = [
                     collate(self._corpus, indices, shape)
                     for indices, shape in zip(update[mine], shapes[number][mine], strict=True)

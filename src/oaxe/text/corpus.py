@@ -1,4 +1,4 @@
-"""A prepared folder is opened: token arrays on disk, read where they are needed, and subwords.
+"""A prepared folder: token arrays, mapped from disk, and subwords.
 
 Every file is compared with its checksum when it is opened: token ids mean nothing with the subwords
 of another folder.

@@ -26,7 +26,7 @@ class Duplicates:
         self._pairs = 0
 
     def add(self, hashes: bytes) -> None:
-        """Those of the next pairs, see :func:`hashes_of`."""
+        """Take in the hashes of the next pairs, see :func:`hashes_of`."""
         count = len(hashes) // HASH_BYTES
         records = np.empty((count, 3), np.uint64)  # hash, hash, number of the pair
         records[:, :2] = np.frombuffer(hashes, "<u8").reshape(-1, 2)
@@ -51,7 +51,7 @@ class Duplicates:
 
 
 def hashes_of(chunk: Chunk) -> bytes:
-    """One after the other; equal pairs, up to NFKC and spaces, have equal ones."""
+    """The hashes of all pairs in a row; pairs that are equal up to NFKC and spaces share one."""
     return b"".join(
         blake2b(f"{plain(s)}\n{plain(t)}".encode(), digest_size=HASH_BYTES).digest()
         for s, t in zip(chunk.sources, chunk.targets, strict=True)

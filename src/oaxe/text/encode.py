@@ -36,11 +36,9 @@ def encode_split(
     workers: int = 1,
     advance: Callable[[int], None] = lambda position: None,
 ) -> Split:
-    """Write the pairs that are kept, and return their numbers.
+    """Write the pairs that are kept, and return their counts.
 
     Args:
-        out: folder for the files of the split.
-        pair: files of source and target.
         max_length, max_ratio: drop pairs beyond; None keeps all.
         repeats: ``(pairs,)``, True for pairs to drop.
         keep_text: also write the lines as they are, for BLEU.
@@ -106,7 +104,7 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoder:
-    """Does a chunk, wherever it is sent."""
+    """Encodes a chunk, in any process."""
 
     subwords: Subwords
     max_length: int | None
@@ -152,7 +150,7 @@ def dtype_of(vocab_size: int) -> DTypeLike:
 
 
 def describe(dropped: dict[str, Dropped]) -> str:
-    """As in "12 blank source (line 4, 9, ...)"."""
+    """Reasons with their counts and lines: "12 blank source (line 4, 9, ...)"."""
     return "; ".join(
         f"{what.count:,} {reason} (line {', '.join(map(str, what.lines))}"
         f"{', ...' * (what.count > len(what.lines))})"

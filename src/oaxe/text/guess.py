@@ -73,7 +73,7 @@ def warn_of_target(lines: Iterable[str], languages: Sequence[str], name: object)
 
 
 def _count(text: str, language: str, rival: str) -> tuple[int, int]:
-    """Words or letters that are of a language, and of how many; words of both do not count."""
+    """How many of the words or letters are of a language, and their number; no words of both."""
     if language in SCRIPTS:
         letters = "".join(text.split())
         return len(re.findall(f"[{SCRIPTS[language]}]", letters)), len(letters)

@@ -50,7 +50,7 @@ def check_direction(model: str, its: Sequence[str], text: Path, texts: Sequence[
 
 
 def language_name(language: str) -> str:
-    """In English, or the code itself.
+    """The English name of a language, or its code if we have none.
 
     Example:
         >>> language_name("de"), language_name("zh-TW"), language_name("x-elvish")
@@ -63,7 +63,7 @@ def language_name(language: str) -> str:
 
 
 def is_language(code: str, wanted: str) -> bool:
-    """Whether they are the same, up to the region; one that is not known ("") is any.
+    """Whether two codes are of one language, up to the region; "" is unknown and fits any.
 
     Example:
         >>> is_language("en", "en-GB"), is_language("", "en"), is_language("de", "en")
@@ -98,7 +98,7 @@ def bleu_tokenizer(language: str) -> str:
 
 
 def is_unspaced(texts: Iterable[str]) -> bool:
-    """Whether most of it is written without spaces, as Chinese, Japanese and Thai are.
+    """Whether most of the text is in a script without spaces: Chinese, Japanese or Thai.
 
     Example:
         >>> is_unspaced(["小さい犬"]), is_unspaced(["a small dog"])
@@ -109,7 +109,7 @@ def is_unspaced(texts: Iterable[str]) -> bool:
 
 
 def is_unspaced_language(language: str) -> bool:
-    """Whether it is written without spaces between words and sentences."""
+    """Whether a language is written without spaces between words and sentences."""
     return main_code(language) in UNSPACED
 
 
@@ -135,7 +135,7 @@ def joined(words: Iterable[str], language: str) -> str:
 
 
 def main_code(language: str) -> str:
-    """Without the region.
+    """A code of two letters, where there is one, without the region.
 
     Example:
         >>> main_code("zh-TW"), main_code("jpn")

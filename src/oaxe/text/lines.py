@@ -12,7 +12,7 @@ import os
 import stat
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from select import select
 from typing import Any, BinaryIO
 
 from oaxe.support.errors import UserError
+from oaxe.support.files import write_whole
 
 LINE_LIMIT = 1 << 20  # bytes; more is no sentence, and would let memory grow with the file
 BLOCK = 1 << 16  # bytes that are read at once
@@ -212,6 +213,17 @@ def read_parallel(source: Path, target: Path) -> Iterator[Chunk]:
             raise UserError(f"{source} and {target} are empty; give files with one sentence a line")
         if sources:
             yield Chunk(first, sources, targets, left.position + right.position)
+
+
+def read_pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    """The same, pair by pair."""
+    for chunk in read_parallel(source, target):
+        yield from zip(chunk.sources, chunk.targets, strict=True)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """A small file: a kill leaves the old one or the new one."""
+    write_whole(path, "".join(f"{line}\n" for line in lines))
 
 
 def unequal(a: Path, n: int, b: Path, m: int, rest_is_blank: bool, advice: str) -> UserError:

@@ -65,7 +65,7 @@ def split_files(split: str) -> list[str]:
 def read_manifest(folder: Path) -> Manifest:
     """Raises UserError if the folder is missing, unfinished, damaged or of another format."""
     path = folder / MANIFEST
-    again = "make it with 'oaxe prepare', whose run may have been cut short"
+    again = "make it with 'oaxe prepare', which may have been cut short"
     try:
         found = strict_json.read(path)
         if written_by_prepare(found) and found["format"] == FORMAT:

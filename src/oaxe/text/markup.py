@@ -32,7 +32,7 @@ class Html:
         return [unescape(piece) for is_text, piece in self._pieces if is_text]
 
     def filled(self, texts: Sequence[str]) -> str:
-        """The same with other texts."""
+        """The HTML with these texts in place of its own."""
         every = iter(texts)
         return "".join(
             escape(next(every), quote=False) if is_text else piece
@@ -41,7 +41,7 @@ class Html:
 
 
 def _pieces(html: str) -> Iterator[tuple[bool, str]]:
-    """Text and tags; each part is read once, so that it takes no longer than reading."""
+    """Text and tags, in time linear in the length of the HTML."""
     done = start = 0
     while (start := html.find("<", start)) >= 0:
         name = NAME.match(html, start)
@@ -60,7 +60,7 @@ def _pieces(html: str) -> Iterator[tuple[bool, str]]:
 
 
 def _end(html: str, start: int, name: re.Match[str]) -> int:
-    """Where the tag, comment or raw element ends that starts here; -1: nowhere."""
+    """The end of the tag, comment or raw element that starts here; -1 if it has none."""
     if html.startswith("<!--", start):
         found = html.find("-->", start + 2)
         return found + 3 if found >= 0 else -1

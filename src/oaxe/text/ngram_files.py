@@ -7,7 +7,7 @@ config.json          format, order, vocabulary, precision, checksums of that fil
 ``config.json`` is written last: a folder that has it is whole.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from oaxe.support import strict_json
 from oaxe.support.checksums import Checksum, checksum_of, problem
 from oaxe.support.errors import UserError
 from oaxe.support.files import appears_whole, write_json
+from oaxe.text.corpus import Corpus, load_subwords
 from oaxe.text.lines import read_lines
-from oaxe.text.ngrams import NEVER, NGrams, Order
+from oaxe.text.ngrams import NEVER, NGrams, Order, estimate
 from oaxe.text.subwords import Subwords
 from oaxe.text.symbols import BOS, EOS, SYMBOLS, UNK
 
@@ -73,8 +74,15 @@ def save_ngrams(
         ) from error
 
 
+def count_ngrams(data: Path, folder: Path, order: int, prune: Sequence[int] = ()) -> None:
+    """Count the n-grams of the training targets of prepared data, and write their folder."""
+    subwords = load_subwords(data)
+    targets = Corpus.open(data, "train").targets
+    save_ngrams(folder, estimate(targets, subwords.vocab_size, order, prune), subwords)
+
+
 def read_config(folder: Path) -> dict[str, Any]:
-    """What is written about the n-grams of a folder."""
+    """The content of ``config.json``; UserError if the folder holds no n-grams of this format."""
     try:
         config = strict_json.read(folder / CONFIG)
     except (OSError, ValueError):
@@ -90,7 +98,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def check_subwords(folder: Path, subwords: Subwords) -> None:
-    """Raises UserError if the n-grams of a folder are of others."""
+    """Raises UserError if the n-grams of a folder were counted with other subwords."""
     if read_config(folder).get("subwords") != checksum_of([subwords.model]).crc32:
         raise UserError(
             f"the n-grams in {folder} are of other subwords than the model; make them with 'oaxe "
@@ -99,7 +107,7 @@ def check_subwords(folder: Path, subwords: Subwords) -> None:
 
 
 def check_vocabulary(folder: Path, found: int, vocab_size: int) -> None:
-    """Raises UserError if the n-grams of a folder are of another number of subwords."""
+    """Raises UserError if the n-grams of a folder have another number of subwords."""
     if found != vocab_size:
         raise UserError(
             f"the n-grams in {folder} are of {found} subwords, the model has {vocab_size}; make "
@@ -131,7 +139,7 @@ def load_ngrams(folder: Path) -> NGrams:
 
 
 def _small(numbers: NDArray[np.int64]) -> NDArray[Any]:
-    """The same in as few bytes as the largest needs."""
+    """The numbers in the smallest type that holds the largest."""
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
@@ -140,7 +148,7 @@ def _rounded(logs: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def _logarithms(found: NDArray[Any]) -> NDArray[np.float32]:
-    """Of 8 bits, or as they are."""
+    """Logarithms as float32, from 8 bits or as they are."""
     logs = -STEP * found.astype(np.float32) if found.dtype == np.uint8 else found
     return logs.astype(np.float32)
 
@@ -148,7 +156,7 @@ def _logarithms(found: NDArray[Any]) -> NDArray[np.float32]:
 def with_ngrams(
     folder: Path, decoding: Mapping[str, Any], subwords: Subwords, *, eight_bits: bool = False
 ) -> dict[str, Any]:
-    """Options of decoding whose n-grams, if they ask for some, are in the folder of the model."""
+    """Copies the n-grams of these options, if any, into the folder of a model; the new options."""
     if not decoding.get("lm"):
         return dict(decoding)
     ngrams = load_ngrams(Path(decoding["lm"]))
@@ -249,6 +257,6 @@ def _sections(lines: Iterator[str]) -> Iterator[tuple[int, Iterator[Entry]]]:
 
 
 def _names(subwords: Subwords) -> dict[int, str]:
-    """What ARPA files call each word; other symbols are not in them."""
+    """The name of each word in ARPA files, which lack the other symbols."""
     words = {i: subwords.piece(i) for i in range(len(SYMBOLS), subwords.vocab_size)}
     return NAMES | words

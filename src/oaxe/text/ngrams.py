@@ -157,7 +157,7 @@ def _discount(
 
 
 def _uniform(vocab_size: int) -> Array:
-    """Over words, UNK and EOS."""
+    """The uniform distribution over words, UNK and EOS."""
     predicted = np.arange(vocab_size) >= len(SYMBOLS)
     predicted[[UNK, EOS]] = True
     return predicted / predicted.sum()

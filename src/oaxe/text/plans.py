@@ -4,10 +4,10 @@ An update is what the optimiser steps on: a fixed number of target tokens over a
 into micro-batches that fit into memory. The seed and the epoch alone decide which sentences form an
 update; the number of ranks changes only the cuts.
 
-Padded batches hold sentences of similar lengths. Packed ones hold sentences of all lengths, and are
-all alike: a model that leaves out the padding computes one shape, and nothing for no word. Some
-systems compare all positions of a sentence, which cannot be packed: for these, the corpus is cut
-into bands of similar lengths, and the packed batches of a band are alike.
+Padded batches hold sentences of similar lengths. Packed ones hold sentences of all lengths, and all
+have one shape: a model that leaves out the padding computes that shape alone, and no position
+without a word. Some systems have matrices of all positions of a sentence, which cannot be packed:
+for these the corpus is cut into bands of similar lengths, each of which has one shape.
 """
 
 import math
@@ -44,7 +44,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the plan of an epoch depends on beside the lengths of its sentences."""
+    """What the plan of an epoch depends on besides the lengths of its sentences."""
 
     max_tokens: int  # of each side of a micro-batch, with padding and EOS; about, if it is packed
     update_tokens: int  # target tokens of an update
@@ -235,7 +235,7 @@ def _bands(
 def shape_of(
     plan: list[list[Indices]], source_lengths: NDArray[Any], target_lengths: NDArray[Any]
 ) -> Shape:
-    """One that all micro-batches of a packed plan fit into."""
+    """The smallest shape that all micro-batches of a packed plan fit into."""
     batches = [batch for update in plan for batch in update]
     most = (
         max(int(lengths[batch].sum()) for batch in batches)
@@ -250,7 +250,7 @@ def shape_of(
 
 
 def _deal(order: Indices, hands: int, rng: np.random.Generator) -> list[Indices]:
-    """As cards: one to each of the hands in random order, then again, until there are none.
+    """Deal out sentences as cards: round by round, one to each hand, in random order.
 
     The first round, of the shortest sentences, may be too small for all hands.
     """
@@ -263,7 +263,7 @@ def _deal(order: Indices, hands: int, rng: np.random.Generator) -> list[Indices]
 def _by_length(
     order: Indices, source_lengths: NDArray[Any], target_lengths: NDArray[Any]
 ) -> Indices:
-    """Sorted by target, then by source length."""
+    """The sentences sorted by target length, then by source length."""
     for lengths in (source_lengths, target_lengths):
         # Stable on 16 bits is a radix sort: 20 million pairs are planned in 6 s, not 11.
         keys = np.minimum(lengths[order], 65_535).astype(np.uint16)

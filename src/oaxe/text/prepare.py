@@ -20,7 +20,7 @@ from rich.progress import Progress
 
 from oaxe.support import strict_json
 from oaxe.support.checksums import Checksum, checksum
-from oaxe.support.config import changed
+from oaxe.support.config import check_same
 from oaxe.support.errors import UserError
 from oaxe.support.files import make_folder, sync, write_json
 from oaxe.support.processes import in_order
@@ -106,7 +106,7 @@ def prepare(
     pairs = {split: pair for split, pair in given if pair is not None}
     check_languages(source_language, target_language, pairs)
     for warning in suspicious(source_language, target_language, pairs):
-        console.print(f"warning: {warning}", highlight=False, markup=False)
+        console.print(f"warning: {warning}")
     inputs = {
         f"{split}.{side}": input_checksum(path)
         for split, pair in pairs.items()
@@ -223,7 +223,7 @@ def check_languages(source: str, target: str, pairs: dict[str, Pair]) -> None:
 
 
 def suspicious(source: str, target: str, pairs: dict[str, Pair]) -> list[str]:
-    """What can be meant, but seldom is."""
+    """Warnings of what is possible, but seldom intended."""
     found = []
     if source == target:
         found.append(f"source and target language are both {source}")
@@ -244,7 +244,7 @@ def suspicious(source: str, target: str, pairs: dict[str, Pair]) -> list[str]:
 def _looks(path: Path, source: str, target: str) -> str:
     try:
         return language_of(next(read_in_chunks(path, ENOUGH)), source, target)
-    except UserError:  # which comes again, where the file is read
+    except UserError:  # raised again when the whole file is read
         return ""
 
 
@@ -262,12 +262,12 @@ def input_checksum(path: Path) -> Checksum:
 def finished(out: Path, options: dict[str, Any], inputs: dict[str, Checksum]) -> Manifest:
     """The manifest of a folder that is undamaged and was made from the same options and files."""
     manifest = read_manifest(out)
-    differences = changed(manifest.options | manifest.inputs, options | inputs)
-    if differences:
-        raise UserError(
-            f"{out} was prepared from something else:\n  " + "\n  ".join(differences) + "\n"
-            "Choose another folder, or replace this one with --overwrite"
-        )
+    check_same(
+        manifest.options | manifest.inputs,
+        options | inputs,
+        f"{out} was prepared from something else",
+        "Choose another folder, or replace this one with --overwrite",
+    )
     verify_files(out, manifest, manifest.files)
     return manifest
 
@@ -373,9 +373,8 @@ def summarise(manifest: Manifest, console: Console) -> None:
     for name, split in manifest.splits.items():
         console.print(
             f"{name}: {split.pairs:,} pairs, {split.tokens[0]:,} + {split.tokens[1]:,} tokens, "
-            f"{sum(split.unknown):,} unknown",
-            highlight=False,
+            f"{sum(split.unknown):,} unknown"
         )
         if split.dropped:
             files = " and ".join(split.files)
-            console.print(f"  dropped from {files}: {describe(split.dropped)}", highlight=False)
+            console.print(f"  dropped from {files}: {describe(split.dropped)}")

@@ -76,13 +76,11 @@ class Subwords:
 def train_subwords(
     sentences: Iterable[str], path: Path, vocab_size: int, *, character_coverage: float = 1.0
 ) -> Subwords:
-    """Learn a BPE vocabulary from all the sentences (in memory: give a sample) and write it.
+    """Learn a BPE vocabulary of both languages (in memory: give a sample) and write it.
 
     The same sentences in the same order give the same file.
 
     Args:
-        sentences: of both languages.
-        path: of the model file to write.
         vocab_size: number of pieces, the special symbols included.
         character_coverage: share of all characters of the text that get a piece; below 1 the
             rarest become UNK and leave room for more merges.

@@ -2,11 +2,10 @@
 
     average <- weight + keep * (average - weight),   keep = min(decay, (1 + t) / (10 + t))
 
-in update t. In the beginning little is kept, so that the average does not stay near the random
-start; it then covers about the last tenth of the training, and in the end the last 1 / (1 - decay)
-updates. The training itself does not notice: the averages are for validation and for the models
-that are kept. Ranks have the same weights, and so the same averages. As long as weights are finite,
-the averages between them are, too.
+in update t. At first little is kept, so that the average does not stay near the random start; it
+then covers about the last tenth of the training, and in the end the last 1 / (1 - decay) updates.
+Training does not use the averages: they are for validation and for the models that are kept. Ranks
+have the same weights, and so the same averages. Averages of finite weights are finite.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from oaxe.decoding.saved import differences
+from oaxe.decoding.saved import check_weights
 from oaxe.support.errors import UserError
 
 GROUP = "averages"  # of tensors in a checkpoint
@@ -38,7 +37,7 @@ class Averages:
         self._keep = torch.zeros((), device=self.weights[0].device)
 
     def prepare(self, t: int) -> None:
-        """For update t, counted from 1. What depends on the number happens here, on the host."""
+        """Set what is kept in update t, counted from 1: on the host, outside of any CUDA graph."""
         self._keep.fill_(min(self.decay, (1 + t) / (10 + t)))
 
     def update(self) -> None:
@@ -61,18 +60,17 @@ class Averages:
             torch._foreach_copy_(self.weights, own)
 
     def tensors(self) -> dict[str, Tensor]:
-        """For a checkpoint."""
+        """The averages by name, for a checkpoint."""
         return dict(zip(self.names, self.averages, strict=True))
 
     def load(self, checkpoint: Mapping[str, Mapping[str, Tensor]], where: str) -> None:
-        """Those of a checkpoint, which is named in errors."""
+        """Go on with the averages of a checkpoint; ``where`` names it in errors."""
         if GROUP not in checkpoint:
             raise UserError(
                 f"{where} has no averages of the weights: its run began without train.ema; go on "
                 "with train.ema=0, or choose another folder for `run`"
             )
-        if problems := differences(self.tensors(), checkpoint[GROUP]):
-            raise UserError(f"{where} has averages of another model:\n  " + "\n  ".join(problems))
+        check_weights(self.tensors(), checkpoint[GROUP], f"{where} has averages of another model")
         for name, average in self.tensors().items():
             average.copy_(checkpoint[GROUP][name])
 

@@ -13,9 +13,7 @@ from oaxe.decoding.translator import Option, Translator
 from oaxe.engine.engine import check
 from oaxe.support.errors import UserError
 from oaxe.text.bleu import corpus_bleu
-from oaxe.text.corpus import Corpus
 from oaxe.text.manifest import MANIFEST
-from oaxe.training.ranks import Ranks
 from oaxe.training.settings import load_settings
 from oaxe.training.validation import Validation, choose_decoding
 
@@ -34,9 +32,7 @@ def choose_cpu_decoding(
     validation text of its run nothing is chosen.
 
     Args:
-        translator: whose defaults are changed.
-        model: its folder, which leads to its run.
-        console: where to say what was chosen.
+        model: the folder of the translator, which leads to its run.
         ngrams: a folder of n-grams to search with from now on.
     """
     changes: dict[str, Option] = without_beam(translator)
@@ -60,7 +56,7 @@ def choose_cpu_decoding(
         choose_share(translator, validation)
     else:
         return False
-    console.print(f"decoding, chosen on validation: {translator.decoding_with()}", highlight=False)
+    console.print(f"decoding, chosen on validation: {translator.decoding_with()}")
     return True
 
 
@@ -80,8 +76,7 @@ def validation_of(translator: Translator, model: str) -> Validation | None:
         validation=replace(settings.validation, max_sentences=most),
         train=replace(settings.train, precision="fp32"),
     )
-    ranks = Ranks(0, 1, translator.system.device)
-    return Validation(Corpus.open(data, "valid"), settings, ranks)
+    return Validation.of(translator, data, settings)
 
 
 def choose_share(translator: Translator, validation: Validation) -> list[dict[str, Any]]:

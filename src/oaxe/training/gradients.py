@@ -11,12 +11,12 @@ from oaxe.support.devices import half_precision
 from oaxe.systems import Example, Progress, System
 from oaxe.training.ranks import Ranks
 
-# Their parameters are what autocast would convert, one by one and again for every batch.
+# Autocast would convert the parameters of these one by one, and again for every batch.
 CONVERTED = (nn.Linear, nn.Embedding)
 
 
 class Gradients:
-    """Leaves them in ``grad`` of each parameter, in float32.
+    """Computes gradients and leaves them in ``grad`` of each parameter, in float32.
 
     On a GPU they never move, so that CUDA graphs can write to them. In half precision the system
     there reads copies of its weights, which are made once an update.
@@ -49,7 +49,7 @@ class Gradients:
     def compute(
         self, example: Example, progress: Progress, scale: Tensor, *, first: bool
     ) -> tuple[Tensor, Statistics]:
-        """Add those of the example's loss, times a scale, to what there is, or begin with them."""
+        """Add the gradients of the example's loss, times a scale; set them if it is the first."""
         if first:
             self._read_weights()
         copies = {f"system.{name}": copy for name, copy in self._copies.items()}
@@ -61,7 +61,7 @@ class Gradients:
         return loss.detach(), statistics
 
     def add_up(self, ranks: Ranks) -> None:
-        """Over all ranks, once all batches of the update are computed."""
+        """Sum the gradients over all ranks, once all batches of the update are computed."""
         if ranks.world_size > 1:
             found = [p.grad for p in self.parameters if p.grad is not None]
             together = ranks.add_up(torch.cat([gradient.flatten() for gradient in found]))
@@ -83,7 +83,7 @@ class Gradients:
                 parameter.grad += gradient
 
     def _add_in_place(self, found: Sequence[Tensor | None], first: bool) -> None:
-        """In a few kernels for all; what no loss depends on has no gradient."""
+        """Add all gradients in a few kernels; parameters that no loss depends on have none."""
         used = [i for i, gradient in enumerate(found) if gradient is not None]
         self._sums = self._sums or [torch.zeros_like(p) for p in self.parameters]
         if not first:
@@ -105,7 +105,7 @@ class Gradients:
 
 
 class _Differentiated(nn.Module):
-    """Gradients are part of it: layers that are computed again must find the same weights."""
+    """Loss and gradients in one call: recomputed layers must see the same weights."""
 
     def __init__(self, system: System, leaves: Sequence[Tensor], half: bool) -> None:
         super().__init__()

@@ -13,11 +13,11 @@ class AbandonedError(Exception):
 
 
 class Interruption:
-    """Turns the signals into ``asked``, and ends work that is marked as repeatable at once.
+    """Remembers the signals in ``asked``; they end work that is marked as repeatable at once.
 
     Args:
-        alone: ranks must do the same things in the same order. Only a process without others
-            abandons its work; ranks agree to stop after the update or validation under way.
+        alone: there are no other ranks. Ranks must do the same things in the same order: they
+            finish the present update or validation, and agree to stop after it.
     """
 
     def __init__(self, alone: bool) -> None:

@@ -21,7 +21,6 @@ class RunLog:
     Args:
         step: updates that are done.
         validated: False if the validation that belongs to this step is still to come.
-        title: of the progress bar.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class RunLog:
                 self._board.add_scalar(f"{record['what']}/{name}", value, record["step"])
         line = in_one_line(record)
         if record["what"] == "valid" or not self.console.is_terminal:
-            self.console.print(f"{record['what']}: {line}", highlight=False)
+            self.console.print(f"{record['what']}: {line}")
             self._shown = time.monotonic()
         if record["what"] == "train":
             self._progress.update(self._task, figures=line)
@@ -78,7 +77,7 @@ class RunLog:
             self._progress.update(self._task, figures=f"step {step}")
         first = step == self._begun + 1
         if not self.console.is_terminal and (first or time.monotonic() > self._shown + SILENCE):
-            self.console.print(f"step {step:,} of {of:,.0f}", highlight=False)
+            self.console.print(f"step {step:,} of {of:,.0f}")
             self._shown = time.monotonic()
 
     def close(self) -> None:
@@ -109,7 +108,7 @@ def in_one_line(record: Mapping[str, Any]) -> str:
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
-    """Up to the first that is not whole: a kill can leave half a line, a power cut worse."""
+    """Up to the first that is damaged: a kill can leave half a line, a power cut anything."""
     records: list[dict[str, Any]] = []
     if path.exists():
         for line in path.read_bytes().splitlines():

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from oaxe.support.config import changed
-from oaxe.support.errors import UserError
+from oaxe.support.errors import UserError, listed
 
 RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # torchrun sets them
 SECONDS_UNTIL_SEEN = 60.0  # NFS may show a new file to other machines that late
@@ -86,13 +86,9 @@ class Ranks:
 
     def agree(self, values: dict[str, Any]) -> None:
         """Raises UserError on every rank if one has other values than the first."""
-        differences = changed(self.first_says(values), values)
-        self.stop_at(
-            f"{self} differs from the first rank ('there'); all machines need the same:\n  "
-            + "\n  ".join(differences)
-            if differences
-            else ""
-        )
+        differences = listed(changed(self.first_says(values), values))
+        wrong = f"{self} differs from the first rank ('there'); all machines need the same:"
+        self.stop_at(differences and wrong + differences)
 
     def must_find(self, path: Path) -> None:
         """Raises UserError on every rank if one does not find this file of the first rank's."""

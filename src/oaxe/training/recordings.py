@@ -1,7 +1,7 @@
-"""Small updates leave a GPU waiting for Python: work that recurs, as CUDA graphs.
+"""Updates as CUDA graphs: small ones would leave a GPU waiting for Python.
 
-The first time, work is computed as it always was; the second time it is recorded, and from then on
-replayed. What differs between two times are the values of tensors; another shape is other work.
+Work is computed as usual the first time, recorded the second time, and replayed from then on. Only
+the values of tensors may differ from one time to the next: other shapes are other work.
 """
 
 from collections.abc import Callable, Hashable
@@ -27,7 +27,7 @@ def may_record(system: System, settings: TrainSettings, ranks: Ranks) -> bool:
 
 
 class Recordings:
-    """What a call returns is valid until the next one."""
+    """Calls work as CUDA graphs; a result is valid until the next call."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         self.warn = warn

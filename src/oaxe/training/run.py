@@ -11,7 +11,6 @@ RUN/result.json        why it stopped, the BLEU of the best, of their average, a
 RUN/.lock              locked while a process trains here
 """
 
-import json
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -24,14 +23,14 @@ from rich.console import Console
 from safetensors import SafetensorError
 
 from oaxe import __version__
-from oaxe.decoding.saved import RUN, differences, is_exported
+from oaxe.decoding.saved import RUN, check_weights, is_exported
 from oaxe.decoding.translator import Translator
 from oaxe.support import strict_json
-from oaxe.support.config import changed, flatten, to_mapping
+from oaxe.support.config import check_same, flatten, to_mapping
 from oaxe.support.devices import usable_device
 from oaxe.support.environment import environment
 from oaxe.support.errors import UserError
-from oaxe.support.files import write_whole
+from oaxe.support.files import write_json, write_whole
 from oaxe.support.locks import UNTIL_RELEASED, locked
 from oaxe.systems import System, build, built_in
 from oaxe.text.corpus import Corpus, load_subwords
@@ -70,6 +69,7 @@ def train(settings: Settings, console: Console, systems: Collection[str] = ()) -
     ``systems`` are modules of the user's own that the model of ``train.init_from`` may need.
     """
     ranks, folder = join(), Path(settings.run)
+    console = console if ranks.is_first else Console(quiet=True)
     try:
         parts = gather(settings, ranks, systems)  # what cannot begin leaves no folder behind
         settings = _settled(settings, parts.system, ranks)
@@ -102,25 +102,22 @@ def _train(settings: Settings, parts: Parts, ranks: Ranks, console: Console) -> 
     position = trainer.position
     result = {"stopped": reason, "step": position.step, "seconds": round(position.seconds, 1)}
     if reason == INTERRUPTED:
-        if ranks.is_first:
-            console.print("interrupted; the same command continues from here")
+        console.print("interrupted; the same command continues from here")
         return result
-    if ranks.is_first and position.step == step_before:
-        console.print("there is nothing left to train", highlight=False)
+    if position.step == step_before:
+        console.print("there is nothing left to train")
     result |= _finish(settings, trainer)
     result |= _choose(settings, trainer, translator, console)
     if ranks.is_first:
         translator.save_pretrained(folder / "model")
-        write_whole(folder / "result.json", json.dumps(result, indent=2) + "\n")
-        metric = trainer.validation.metric
-        name = settings.model.system
-        own = "" if name in built_in() else f" --system {name}"
-        use = "translate --model" if parts.system.translates else "evaluate --lm"
-        console.print(
-            f"{reason}: {in_one_line({metric: result[metric]})} on validation ({result['model']}); "
-            f"use it with: oaxe {use} {folder}{own}",
-            highlight=False,
-        )
+        write_json(folder / "result.json", result)
+    metric, name = trainer.validation.metric, settings.model.system
+    own = "" if name in built_in() else f" --system {name}"
+    use = "translate --model" if parts.system.translates else "evaluate --lm"
+    console.print(
+        f"{reason}: {in_one_line({metric: result[metric]})} on validation ({result['model']}); "
+        f"use it with: oaxe {use} {folder}{own}"
+    )
     return result
 
 
@@ -171,20 +168,18 @@ def assemble(
     system.to(ranks.device)
     ranks.first_does(lambda: _open_folder(folder, settings, manifest))
     ranks.must_find(folder / ENVIRONMENT)
-    if ranks.is_first:
-        ema = settings.train.ema
-        averages = f"; averages of the weights, train.ema {ema:g}" if ema else ""
-        console.print(
-            f"{system.name}, {system.n_parameters:,} parameters, {len(corpus):,} pairs, "
-            f"{ranks.world_size} x {ranks.device.type}, run {folder}{averages}",
-            highlight=False,
-        )
-    if ranks.is_first and start:
+    ema = settings.train.ema
+    averages = f"; averages of the weights, train.ema {ema:g}" if ema else ""
+    console.print(
+        f"{system.name}, {system.n_parameters:,} parameters, {len(corpus):,} pairs, "
+        f"{ranks.world_size} x {ranks.device.type}, run {folder}{averages}"
+    )
+    if start:
         line = f"started from {settings.train.init_from}: {start}"
         if start.is_doubtful:
-            console.print(f"warning: {line}", style="yellow", highlight=False)
+            console.print(f"warning: {line}", style="yellow")
         else:
-            console.print(line, highlight=False)
+            console.print(line)
     translator = translator_of(settings, system)
     translator.cuda_graphs = False  # training needs the memory that they would keep
     metric, score = metric_of(translator)
@@ -232,14 +227,13 @@ def translator_at(checkpoint: Path, device: str, systems: Collection[str] = ()) 
         weights = averaged_weights(load_checkpoint(checkpoint)[0])
     except DamagedError as error:
         raise UserError(f"{checkpoint} is damaged: {error}; take another") from None
-    if problems := differences(system.state_dict(), weights):
-        raise UserError(f"{checkpoint} is of another model:\n  " + "\n  ".join(problems[:10]))
+    check_weights(system.state_dict(), weights, f"{checkpoint} is of another model")
     system.load_state_dict(weights)
     return translator_of(settings, system.to(device).eval())
 
 
 def new_system(settings: Settings, vocab_size: int) -> System:
-    """With random weights."""
+    """The system of the settings, with random weights."""
     arguments = architecture(settings.model, vocab_size)
     return build(settings.model.system, arguments, settings.options)
 
@@ -283,12 +277,10 @@ def _choose(
     if not tried:
         return {}
     best = tried[0]["bleu"]
-    if trainer.ranks.is_first:
-        console.print(
-            f"decoding, the best of {len(tried)} on validation: {translator.decoding_with()}; "
-            f"{in_one_line({'bleu': best})}, length ratio {tried[0]['length_ratio']:.3f}",
-            highlight=False,
-        )
+    console.print(
+        f"decoding, the best of {len(tried)} on validation: {translator.decoding_with()}; "
+        f"{in_one_line({'bleu': best})}, length ratio {tried[0]['length_ratio']:.3f}"
+    )
     return {"bleu": best, "decoding": translator.decoding, "decodings": tried}
 
 
@@ -301,7 +293,7 @@ def _shared_by_ranks(settings: Settings, manifest: Manifest) -> dict[str, Any]:
 
 
 def _settled(settings: Settings, system: System, ranks: Ranks) -> Settings:
-    """With what a run decides by itself, when it begins: it goes on with the same batches."""
+    """The settings with ``data.packed`` decided: once, when the run begins."""
     packed, path = settings.data.packed, Path(settings.run) / "config.yaml"
     if packed is None and path.exists():
         packed = _settings_there(path, settings)["data"]["packed"]
@@ -315,17 +307,18 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
     path = folder / "config.yaml"
     now = settings_mapping(settings)
     if path.exists():
-        before, after = flatten(_settings_there(path, settings)), flatten(now)
         has_end = getattr(settings.options, "needs_end", False) or settings.optim.decay == "linear"
         may_change = MAY_CHANGE - ({"train.steps", "train.epochs"} if has_end else set())
-        problems = changed(
-            *({n: v for n, v in flat.items() if n not in may_change} for flat in (before, after))
+        before, after = (
+            {n: v for n, v in flatten(found).items() if n not in may_change}
+            for found in (_settings_there(path, settings), now)
         )
-        if problems:
-            raise UserError(
-                f"{folder} holds a run with other settings:\n  " + "\n  ".join(problems) + "\n"
-                "Choose another folder for `run`, or remove this one to start anew"
-            )
+        check_same(
+            before,
+            after,
+            f"{folder} holds a run with other settings",
+            "Choose another folder for `run`, or remove this one to start anew",
+        )
     sums = {n: asdict(sum_) for n, sum_ in manifest.files.items() if not n.startswith("test.")}
     for other in settings.data.references:
         files = read_manifest(Path(other)).files
@@ -344,7 +337,7 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
             f"since the run in {folder} began; choose another folder for `run`, or remove this one "
             "to start anew"
         )
-    write_whole(data, json.dumps(sums, indent=2) + "\n")
+    write_json(data, sums)
     write_whole(path, yaml.safe_dump(now, sort_keys=False))
     path = folder / ENVIRONMENT
     try:
@@ -352,11 +345,11 @@ def _open_folder(folder: Path, settings: Settings, manifest: Manifest) -> None:
     except ValueError:  # it is only a log, which a run does not need
         starts = [{"damaged": path.read_text("utf-8", errors="replace")}]
     starts = starts if isinstance(starts, list) else [starts]
-    write_whole(path, json.dumps([*starts, environment()], indent=2) + "\n")
+    write_json(path, [*starts, environment()])
 
 
 def _settings_there(path: Path, settings: Settings) -> dict[str, Any]:
-    """Those of the run that is in the folder."""
+    """The settings of the run that is in the folder."""
     try:
         return settings_mapping(load_settings(path, trusted=[settings.model.system]))
     except UserError as error:

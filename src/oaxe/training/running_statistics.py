@@ -12,7 +12,7 @@ Totals = dict[str, tuple[float, float]]  # sum and number of each statistic
 
 
 class RunningStatistics:
-    """Sums that stay on the device; each phase of a system may have statistics of its own."""
+    """Sums that stay on the device, by phase: the phases of a system may differ in statistics."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -21,7 +21,7 @@ class RunningStatistics:
         self._sums: dict[Hashable, Tensor] = {}  # by phase: sum, number, sum, number, ...
 
     def stack(self, phase: Hashable, statistics: Statistics) -> Tensor:
-        """Those of one step as one tensor, which a CUDA graph can leave behind."""
+        """The statistics of one step as one tensor, a result that a CUDA graph can have."""
         self.names[phase] = list(statistics)
         return torch.stack([x.detach().float() for pair in statistics.values() for x in pair])
 
@@ -30,7 +30,7 @@ class RunningStatistics:
         self._sums[phase] = sums if before is None else before + sums
 
     def totals(self) -> Totals:
-        """Over all ranks, since :meth:`clear`."""
+        """The sums over all ranks since :meth:`clear`."""
         found = dict(self.carried)
         for phase, sums in self._sums.items():
             values = iter(self.ranks.add_up(sums.clone()).tolist())  # device sync

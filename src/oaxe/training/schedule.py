@@ -7,11 +7,9 @@ def learning_rate(step: int, *, peak: float, warmup: int, last: int | None = Non
     """The rate of update ``step``, counted from 1.
 
     Args:
-        step: the number of the update.
         peak: the rate at the end of the warm-up.
-        warmup: updates of warm-up.
-        last: None for inverse square root decay; or the last update, behind which the rate of
-            linear decay is zero.
+        last: None for inverse square root decay; or the last update, after which the rate of linear
+            decay is zero.
 
     Example:
         >>> [round(learning_rate(s, peak=4e-4, warmup=100), 6) for s in (1, 50, 100, 400, 1600)]

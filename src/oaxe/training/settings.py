@@ -15,16 +15,8 @@ import torch
 
 from oaxe import systems
 from oaxe.model.transformer import SIZES
-from oaxe.support.config import (
-    build,
-    class_of,
-    documented,
-    option,
-    read,
-    required,
-    to_mapping,
-)
-from oaxe.support.errors import UserError
+from oaxe.support.config import build, class_of, documented, option, read, required, to_mapping
+from oaxe.support.errors import UserError, listed
 
 
 @dataclass(frozen=True)
@@ -125,7 +117,7 @@ class Settings:
     decoding: Any  # of the system
 
     def updates(self, an_epoch: int) -> float:
-        """Until the end of training; infinity if neither train.epochs nor train.steps is set."""
+        """Updates of the training; infinity if neither train.epochs nor train.steps is set."""
         limits = [self.train.steps, self.train.epochs * an_epoch]
         return min((limit for limit in limits if limit), default=math.inf)
 
@@ -163,7 +155,7 @@ def build_settings(
     found = dict(vars(build(class_of(sections), content, where)))
     settings = Settings(options=found.pop(own), **found)
     if problems := _contradictions(settings):
-        raise UserError(f"{where}:\n" + "\n".join(f"  {problem}" for problem in problems))
+        raise UserError(f"{where}:{listed(problems)}")
     return settings
 
 

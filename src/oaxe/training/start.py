@@ -12,7 +12,7 @@ from torch import Tensor
 from oaxe.decoding.saved import load_folder
 from oaxe.model.transformer import SIZES
 from oaxe.support.config import changed
-from oaxe.support.errors import UserError
+from oaxe.support.errors import UserError, listed
 from oaxe.systems import System, section
 from oaxe.text.corpus import load_subwords
 from oaxe.text.languages import check_direction
@@ -20,20 +20,20 @@ from oaxe.training.settings import Settings
 
 TABLES = ("_positions.weight", "_from_end.weight")  # one row a position: they may be longer
 USE = ("norm", "heads")  # settings that change what the same weights compute
-LEAST = 0.01  # of the weights: with less it is no start
+LEAST = 0.01  # share of the weights that must fit
 SHOWN = 6  # groups of weights that are new
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a model has of another."""
+    """How much a model has taken over from another."""
 
     tensors: int
     all_tensors: int
     share: float  # of the weights
     new: list[str]  # whole tensors, and rows of tables; see groups
     other_settings: list[str]
-    is_doubtful: bool  # perhaps it was not meant to be like this
+    is_doubtful: bool  # perhaps not intended
 
     def __str__(self) -> str:
         what = f"all {self.all_tensors} tensors"
@@ -63,10 +63,10 @@ def start_from(
     start = take_over(system, found)
     if start.share < LEAST:
         raise UserError(
-            f"train.init_from {path} has no weights that fit this model:\n  "
-            + "\n  ".join(start.other_settings or start.new[:SHOWN])
-            + "\nGive a model of the same size, change the settings of this run, or start from "
-            "random weights: --set train.init_from=null"
+            f"train.init_from {path} has no weights that fit this model:"
+            f"{listed(start.other_settings or start.new[:SHOWN])}\n"
+            "Give a model of the same size, change the settings of this run, or start from random "
+            "weights: --set train.init_from=null"
         )
     return start
 
@@ -178,7 +178,7 @@ def _other_settings(own: System, other: System) -> list[str]:
 
 
 def _named_size(architecture: dict[str, Any]) -> dict[str, Any]:
-    """With the name of the size in place of its numbers, if it has one."""
+    """The architecture with the name of its size in place of the numbers, if it has one."""
     for name, size in SIZES.items():
         if size.items() <= architecture.items():
             return {"size": name} | {k: v for k, v in architecture.items() if k not in size}

@@ -53,13 +53,13 @@ class Step:
         self.recordings = Recordings(warn) if may_record(system, train, ranks) else None
 
     def gradient(self, update: Update, number: int) -> Tensor:
-        """That of an update, counted from 1, in ``grad`` of the parameters; returns its loss."""
+        """Compute the gradient of an update, counted from 1, into ``grad``; returns its loss."""
         settings, ranks = self.settings, self.ranks
         # Every update seeds itself: a resumed run needs no generator state to repeat it.
         entropy = [settings.train.seed, number, ranks.rank]
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]))
         self.system.train()
-        # A rank without a batch takes part with one sentence that weighs nothing.
+        # A rank without a batch takes part with one sentence of weight zero.
         nothing = Batch(torch.tensor([[EOS]]), torch.tensor([[UNK]]), torch.tensor([0]), 1)
         batches = update.batches or [nothing.to(ranks.device)]
         weight = float(bool(update.batches))
@@ -94,11 +94,9 @@ class Step:
         """Loss, and sums and numbers of its statistics; valid until the next call.
 
         Args:
-            example: of a batch.
-            progress: of the run.
             scale: of the gradient.
             room: of the batch, if it is to be computed without its padding.
-            first: begin with this gradient, rather than add it to what there is.
+            first: the first batch of the update; gradients of the others are added to its own.
         """
         epoch, epochs, phase = progress
 
@@ -116,7 +114,7 @@ class Step:
         return loss, stats
 
     def change_weights(self, update: Update, number: int) -> float:
-        """By the gradient of that update; returns the learning rate."""
+        """Take the optimiser's step by that gradient; returns the learning rate."""
         optim = self.settings.optim
         self.gradients.add_up(self.ranks)
         linear = optim.decay == "linear"

@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from oaxe.decoding.saved import differences
+from oaxe.decoding.saved import check_weights
 from oaxe.losses import NotFiniteError
 from oaxe.losses.assignment import forget_costs
 from oaxe.model.span_attention import has_kernel
@@ -28,6 +28,7 @@ from oaxe.support.errors import UserError
 from oaxe.systems import System
 from oaxe.text.batches import Update, UpdateLoader
 from oaxe.text.corpus import Corpus
+from oaxe.text.plans import Limits
 from oaxe.training.averaging import GROUP
 from oaxe.training.checkpoint import (
     Position,
@@ -81,17 +82,15 @@ class Trainer:
 
     def loader(self) -> UpdateLoader:
         """The updates from here on."""
+        data, seed, ranks = self.settings.data, self.settings.train.seed, self.ranks
+        epoch, start = self.position.epoch, self.position.update
         return UpdateLoader(
             self.corpus,
-            max_tokens=self.settings.data.batch_tokens,
-            update_tokens=self.settings.data.update_tokens,
-            seed=self.settings.train.seed,
-            rank=self.ranks.rank,
-            world_size=self.ranks.world_size,
-            device=self.ranks.device,
-            start_epoch=self.position.epoch,
-            start_update=self.position.update,
-            mix_lengths=self.settings.data.mix_lengths,
+            Limits(data.batch_tokens, data.update_tokens, seed, epoch, ranks.world_size),
+            start,
+            rank=ranks.rank,
+            device=ranks.device,
+            mix_lengths=data.mix_lengths,
             packed=self.packed,
             in_bands=self.system.in_bands,
         )
@@ -129,7 +128,7 @@ class Trainer:
         return reason
 
     def one_update(self, update: Update, log: RunLog | None = None) -> str:
-        """Returns why training is over, or nothing."""
+        """One update and what is due after it; returns why training is over, or nothing."""
         settings, position = self.settings, self.position
         epoch = update.epoch + update.number / update.n_updates
         try:
@@ -259,7 +258,7 @@ class Trainer:
             self._advise(means)
 
     def _advise(self, means: dict[str, float]) -> None:
-        """Pass on what the system has to say about this run, each sentence once."""
+        """Print the advice of the system on this run, each sentence once."""
         from_scratch = self.settings.train.init_from is None
         advice = self.system.advice(means, from_scratch=from_scratch)
         if advice and advice not in self._advised:
@@ -267,7 +266,7 @@ class Trainer:
             self.warn(advice)
 
     def _validate_if_due(self, log: RunLog | None) -> str:
-        """Returns INTERRUPTED if it was, or nothing."""
+        """Validate, if it is due; returns INTERRUPTED if that was interrupted, or nothing."""
         if not self.position.validation_due:
             return ""
         with self.update.averages.in_use() if self.update.averages else nullcontext():
@@ -329,25 +328,21 @@ class Trainer:
         if found is None:
             return
         path, tensors, state = found
-        problems = differences(self.system.state_dict(), tensors["model"])
-        if problems:
-            raise UserError(f"{path} is of another model:\n  " + "\n  ".join(problems))
+        check_weights(self.system.state_dict(), tensors["model"], f"{path} is of another model")
         self.system.load_state_dict(tensors["model"])
         load_optimizer(self.update.optimizer, tensors["optimizer"])
         if self.update.averages:
             self.update.averages.load(tensors, str(path))
         self.position = Position(**state)
         self.update.statistics.carried = self.position.statistics
-        if self.ranks.is_first:
-            self.console.print(f"resumed from {path}")
+        self.console.print(f"resumed from {path}")
 
     def warn(self, message: str) -> None:
-        if self.ranks.is_first:
-            self.console.print(f"warning: {message}", style="yellow")
+        self.console.print(f"warning: {message}", style="yellow")
 
 
 def is_packed(settings: Settings, system: System, ranks: Ranks) -> bool:
-    """As the settings say; if they do not, where it is faster."""
+    """Whether to pack: as the settings say or, if they leave it open, where it is faster."""
     wanted = settings.data.packed
     able = system.room(1, 1, 1) is not None
     if wanted and not able:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ SHOWN = ("loss", "length_accuracy")  # statistics that are worth a line at valid
 
 
 class Validation:
-    """Shared out over the ranks; every rank gets the same result."""
+    """Validation on held-out text, shared out over the ranks, which all get the same result."""
 
     def __init__(
         self,
@@ -36,6 +37,13 @@ class Validation:
         self.metric, self._score = metric, score
         wanted = settings.validation.max_sentences or len(corpus)
         self.n_sentences = min(wanted, len(corpus))
+
+    @classmethod
+    def of(cls, translator: Translator, data: Path, settings: Settings) -> "Validation":
+        """On the validation text of a prepared folder, without other ranks."""
+        metric, score = metric_of(translator)
+        ranks = Ranks(0, 1, translator.system.device)
+        return cls(Corpus.open(data, "valid"), settings, ranks, score, metric)
 
     def run(self, system: System) -> dict[str, float]:
         system.eval()
@@ -76,14 +84,14 @@ class Validation:
 
 
 def metric_of(translator: Translator) -> tuple[str, Callable[[Validation], float]]:
-    """What the best checkpoints are chosen by: a name, and how it is measured."""
+    """The metric that chooses the best checkpoints: its name, and how it is measured."""
     if translator.system.translates:
         return "bleu", lambda validation: float(scores(translator, validation)["score"])
     return "log_probability", lambda validation: mean_log_probability(translator, validation)
 
 
 def scores(translator: Translator, validation: Validation) -> dict[str, Any]:
-    """See :func:`corpus_bleu`."""
+    """BLEU of the validation text, see :func:`corpus_bleu`."""
     corpus, settings, ranks = validation.corpus, validation.settings, validation.ranks
     sources = corpus.sources_text[: validation.n_sentences]
     with warnings.catch_warnings():
@@ -129,7 +137,7 @@ def choose_decoding(translator: Translator, validation: Validation) -> list[dict
 
 
 def mean_log_probability(lm: Translator, validation: Validation) -> float:
-    """Of a subword of the target, ends of sentences included; long sentences are cut."""
+    """The mean over subwords of the target, ends of sentences included; long ones are cut."""
     ranks, limit = validation.ranks, lm.system.max_length
     targets = [validation.corpus.targets[i][:limit].tolist() for i in range(validation.n_sentences)]
     mine = targets[ranks.rank :: ranks.world_size]

@@ -1,7 +1,7 @@
 """Attention of one decoding step on the GPU: one program a sentence and head.
 
 The rows of a sentence (its beams) read its keys once for all of them, and each sentence no more
-keys than it has: a batch whose sentences are at different steps wastes nothing.
+keys than it has: sentences of a batch may be at different steps, at no cost.
 """
 
 import torch

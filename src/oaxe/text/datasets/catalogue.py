@@ -28,7 +28,7 @@ class Entry:
     about: str
     licence: str
     origin: str  # a page to read
-    archives: tuple[Archive, ...] = ()  # whose texts, one after the other, are train
+    archives: tuple[Archive, ...] = ()  # their texts in a row are train
     test_sets: dict[str, str] = field(default_factory=dict)  # split: name in sacreBLEU
     others: tuple[str, ...] = ()  # files with more references
     by_hand: str = ""  # what to do where nothing can be downloaded

@@ -62,11 +62,6 @@ def dataset(name: str, folder: Path, console: Console | None = None) -> Dataset:
 
     Languages may be swapped: ``wmt14-de-en`` has the files of ``wmt14-en-de``.
 
-    Args:
-        name: see :data:`oaxe.text.datasets.catalogue.CATALOGUE`.
-        folder: with a folder for each data set.
-        console: where progress is shown; None is silent.
-
     Raises:
         UserError: the data set is unknown or cannot be downloaded, or a file has changed.
     """
@@ -114,7 +109,7 @@ def get_split(name: str, split: str, here: Path, console: Console) -> None:
         elif split == "train" and entry.archives:
             (here / ARCHIVES).mkdir(parents=True, exist_ok=True)
             found = [(get_archive(a, here, console), a.members) for a in entry.archives]
-            console.print(f"putting {first} and {second} together", highlight=False)
+            console.print(f"putting {first} and {second} together")
             join_archives(found, outputs)
             record_sums(here, *(f"{ARCHIVES}/{path.name}" for path, _ in found))
         else:
@@ -145,10 +140,9 @@ def get_archive(archive: Archive, here: Path, console: Console) -> Path:
         check_sum(path, expected)
         return path
     download(archive.url, path, expected, console)
-    if expected is None:  # recorded later: a file that cannot be read must not become the standard
+    if expected is None:  # recorded only once it could be read
         console.print(
-            f"its SHA-256 is not known to us; recorded in {here / SUMS} if it can be read",
-            highlight=False,
+            f"its SHA-256 is not known to us; recorded in {here / SUMS} if it can be read"
         )
     return path
 

@@ -30,17 +30,14 @@ def download(url: str, path: Path, expected: str | None, console: Console) -> No
     """Download a file, starting from the bytes that an earlier call has left in ``path.part``.
 
     Args:
-        url: of the file.
-        path: to write; its folder must exist.
         expected: SHA-256; None: not known. A file with another one is kept as ``path.refused``.
-        console: where a bar is shown, or a line if it is no terminal.
 
     Raises:
         UserError: there is no such file, the network or the disk fails, or the checksum is wrong.
     """
     part = path.with_name(f"{path.name}.part")
     if not console.is_terminal:
-        console.print(f"downloading {url}", highlight=False)
+        console.print(f"downloading {url}")
     columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         fetch_with_retries(url, part, progress)
@@ -109,7 +106,7 @@ def fetch(url: str, part: Path, progress: Progress, task: TaskID) -> bool:
         end = total_length(response.headers, start)
         progress.update(task, total=end, completed=start)
         with part.open("ab" if start else "wb") as file:
-            if not start:  # after the old part is gone, which must never get the new tag
+            if not start:  # only now that the old part is gone: the tag is not of that one
                 save_tag(response.headers, part)
             while block := response.read(BLOCK):
                 file.write(block)
@@ -127,7 +124,7 @@ def total_length(headers: Message, start: int) -> int | None:
 
 
 def save_tag(headers: Message, part: Path) -> None:
-    """Which version of the file the part is of: its ETag or date; servers may send neither."""
+    """Store the version of the file, by its ETag or date, as far as the server sends one."""
     weak = not headers.get("ETag", "").startswith('"')  # If-Range takes no W/"..."
     tag_of(part).unlink(missing_ok=True)
     if tag := headers.get("Last-Modified" if weak else "ETag"):
