@@ -10,6 +10,8 @@ import pytest
 
 from oaxe.pipeline import recipes
 from oaxe.pipeline.plan import (
+    MOST_EPOCHS,
+    SHARES,
     Asked,
     Plan,
     Training,
@@ -99,7 +101,7 @@ def test_little_text_is_not_read_for_ever(pair: Pair) -> None:
 
 
 def test_too_few_minutes(pair: Pair) -> None:
-    with pytest.raises(UserError, match=r"time for 30 updates of the one-pass .* --minutes 167 or"):
+    with pytest.raises(UserError, match=r"one-pass model gets 30 of the 50 .* --minutes 167 or"):
         make_plan(asked_for(pair), taking(1.0, 288.0, 1.0))
 
 
@@ -215,9 +217,20 @@ def test_a_plan_knows_its_machine(pair: Pair) -> None:
     assert plan.machine == Machine("cpu", "tiny", 1_000, 2_000)
 
 
-@pytest.mark.parametrize(("updates", "needed"), [(41, 2), (1, 50), (49, 2), (0, 50)])
-def test_too_few_minutes_are_told_with_the_number_that_is_enough(updates: int, needed: int) -> None:
-    asked = mock.Mock(minutes=1.0)
-    with pytest.raises(UserError, match=rf"--minutes 1 is .*: give --minutes {needed} or more"):
-        check_updates("the model", Training(updates, 1024, 0.7), asked)
-    check_updates("the model", Training(50, 1024, 0.7), asked)
+@pytest.mark.parametrize(("seconds", "needed"), [(0.39, 2), (16.0, 50), (0.33, 2), (17.0, 50)])
+def test_too_few_minutes_are_told_with_the_number_that_is_enough(
+    seconds: float, needed: int
+) -> None:
+    asked = mock.Mock(minutes=1.0, shares=SHARES)
+    updates = int(60 * SHARES["teacher"] / seconds)
+    with pytest.raises(UserError, match=rf"the teacher model gets {updates} of ") as caught:
+        check_updates("teacher", Training(updates, 1024, seconds), asked)
+    assert f"; give --minutes {needed} or more" in str(caught.value)
+    check_updates("teacher", Training(50, 1024, seconds), asked)
+
+
+def test_too_little_text_is_no_matter_of_minutes() -> None:
+    asked = mock.Mock(minutes=30.0, shares=SHARES)
+    for name, epochs in MOST_EPOCHS.items():
+        with pytest.raises(UserError, match=rf"{epochs} epochs of it make 1 of .*more text"):
+            check_updates(name, Training(1, 1024, 0.7), asked)

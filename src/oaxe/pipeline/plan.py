@@ -219,8 +219,8 @@ def make_plan(asked: Asked, probe: Probe = seconds_an_update) -> Plan:
 
     teacher = training("teacher", float("inf"))
     one_pass = training("one_pass", float("inf"), asked.system)
-    for name, found_updates in (("the teacher", teacher), ("the one-pass model", one_pass)):
-        check_updates(name, found_updates, asked)
+    check_updates("teacher", teacher, asked)
+    check_updates("one_pass", one_pass, asked)
     bigrams = training("bigrams", SHARE_OF_BIGRAMS * one_pass.updates, asked.system)
     if bigrams.updates < LEAST_BIGRAMS:
         bigrams = Training(0, bigrams.update_tokens, bigrams.seconds)
@@ -272,14 +272,23 @@ def smaller(tokens: int, seconds: float, minutes: float) -> tuple[int, float]:
 
 
 def check_updates(name: str, training: Training, asked: Asked) -> None:
-    """Raises UserError for a time in which a model cannot learn anything."""
-    if training.updates < LEAST_UPDATES:
-        needed = asked.minutes * LEAST_UPDATES / max(training.updates, 1)
+    """Raises UserError for a time or a text from which a model cannot learn anything."""
+    if training.updates >= LEAST_UPDATES:
+        return
+    model = f"the {name.replace('_', '-')} model"
+    in_time = updates_in(asked.shares[name] * asked.minutes, training.seconds, float("inf"))
+    if in_time >= LEAST_UPDATES:
         raise UserError(
-            f"--minutes {asked.minutes:g} is time for {training.updates} updates of {name}, "
-            f"{training.seconds:.2g} s each, and it needs {LEAST_UPDATES} at the very least: give "
-            f"--minutes {math.ceil(needed)} or more, a smaller --size, or more text"
+            f"there is too little training text: {MOST_EPOCHS[name]} epochs of it make "
+            f"{training.updates} of the {LEAST_UPDATES} updates that {model} needs at the very "
+            "least; give more text"
         )
+    needed = asked.minutes * LEAST_UPDATES / max(in_time, 1)
+    raise UserError(
+        f"--minutes {asked.minutes:g} is too little time: {model} gets {in_time} of the "
+        f"{LEAST_UPDATES} updates that it needs at the very least, {training.seconds:.2g} s each; "
+        f"give --minutes {math.ceil(needed)} or more, or a smaller --size"
+    )
 
 
 def doubts(plan: Plan) -> str:

@@ -52,9 +52,9 @@ from oaxe.support.files import write_whole
 from oaxe.support.locks import locked
 from oaxe.support.tables import TextTable
 from oaxe.text.lines import Pair
-from oaxe.text.manifest import MANIFEST, SUBWORDS
+from oaxe.text.manifest import MANIFEST, SPLITS, SUBWORDS
 from oaxe.text.ngram_files import count_ngrams
-from oaxe.text.prepare import prepare
+from oaxe.text.prepare import prepare, suspicious
 from oaxe.training.run import load_translator, train
 from oaxe.training.settings import build_settings
 from oaxe.training.trainer import INTERRUPTED
@@ -240,6 +240,9 @@ def build(out: Path, asked: Asked, console: Console, *, dry_run: bool = False) -
     """
     plan, is_new = find_plan(out, asked), False
     if plan is None:
+        given = {split: pair for split in SPLITS if (pair := asked.pair(split))}
+        for warning in suspicious(asked.source_language, asked.target_language, given):
+            console.print(f"warning: {warning}", soft_wrap=True)
         console.print("measuring how long an update takes")
         plan, is_new = make_plan(asked), True
     show(plan_table(plan), console)
