@@ -18,7 +18,7 @@ class BuildExt(build_ext):
         super().build_extension(ext)
 
 
-PARTS = ("losses/_solver", "search/_beam", "search/_graph_beam", "engine/_output")
+PARTS = ("losses/_solver", "search/_ctc_beam", "search/_graph_beam", "engine/_output")
 
 setup(
     ext_modules=[

@@ -42,7 +42,7 @@ def sanitized(folder: Path) -> dict[str, str]:
     build = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
     subprocess.run(build, cwd=folder, env={**os.environ, "CFLAGS": FLAGS}, check=True)
     built = sorted(path.name.split(".")[0] for path in folder.rglob("src/**/*.so"))
-    assert built == ["_beam", "_graph_beam", "_output", "_solver"], (
+    assert built == ["_ctc_beam", "_graph_beam", "_output", "_solver"], (
         f"built {built} alone: is there a C compiler?"
     )
     libraries = [

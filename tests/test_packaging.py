@@ -126,7 +126,7 @@ sys.meta_path.insert(0, Blocked())
 """
 COMPILED = (
     "oaxe.losses._solver",
-    "oaxe.search._beam",
+    "oaxe.search._ctc_beam",
     "oaxe.search._graph_beam",
     "oaxe.engine._output",
 )

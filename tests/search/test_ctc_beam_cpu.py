@@ -19,13 +19,13 @@ from oaxe.text.symbols import BLANK
 from tests.search.fluency import small_ngrams
 from tests.search.test_ctc_beam import random_positions
 
-KINDS = ["C", "Python"] if find_spec("oaxe.search._beam") else ["Python"]
+KINDS = ["C", "Python"] if find_spec("oaxe.search._ctc_beam") else ["Python"]
 
 
 @pytest.fixture(params=KINDS)
 def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "Python":
-        monkeypatch.setattr(ctc_beam_cpu, "_beam", None)
+        monkeypatch.setattr(ctc_beam_cpu, "_ctc_beam", None)
         monkeypatch.setattr(ctc_beam_cpu, "say_once", lambda: None)
 
 
@@ -109,7 +109,7 @@ def test_tables_are_language_models(order: int) -> None:
 
 
 def test_says_once_that_it_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctc_beam_cpu, "_beam", None)
+    monkeypatch.setattr(ctc_beam_cpu, "_ctc_beam", None)
     ctc_beam_cpu.say_once.cache_clear()
     positions = one_behind_the_other(random_positions(3))
     with pytest.warns(UserWarning, match="in Python"):

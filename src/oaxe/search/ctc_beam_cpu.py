@@ -18,9 +18,9 @@ from oaxe.search.ngram_table import NGramTable
 from oaxe.text.symbols import BLANK, BOS, EOS
 
 try:
-    from oaxe.search import _beam
+    from oaxe.search import _ctc_beam
 except ImportError:  # no C compiler
-    _beam = None  # type: ignore[assignment]
+    _ctc_beam = None  # type: ignore[assignment]
 
 NEVER = -1e30  # in place of log(0)
 
@@ -49,9 +49,9 @@ def prefix_beam(labels: Labels, lengths: NDArray[np.int64], how: How) -> list[li
         Labels(labels.words[a:b], labels.log_probs[a:b], labels.blanks[a:b])
         for a, b in pairwise([0, *ends.tolist()])
     ]
-    if _beam is None:
+    if _ctc_beam is None:
         say_once()
-    found = _in_c(labels, ends, how) if _beam else [_in_python(part, how) for part in parts]
+    found = _in_c(labels, ends, how) if _ctc_beam else [_in_python(part, how) for part in parts]
     return [
         [
             Hypothesis(text, score, len(part.blanks), total, partial(aligned, text, part))
@@ -78,7 +78,7 @@ def _in_c(labels: Labels, ends: NDArray[np.int64], how: How) -> list[Found]:
     n_found = np.empty(sentences, np.int64)
     arrays: list[NDArray[Any]] = [words, *given, ends, addresses]
     arrays += [tokens, n_tokens, scores, totals, n_found]
-    _beam.search(
+    _ctc_beam.search(
         *(array.ctypes.data for array in arrays),
         *(sentences, words.shape[1], n_orders, how.beam, longest, BOS, EOS),
         *(how.weight, how.bonus),

@@ -238,6 +238,6 @@ static PyMethodDef methods[] = {
     {"search", search, METH_VARARGS, "see oaxe.search.ctc_beam_cpu"},
     {NULL, NULL, 0, NULL},
 };
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_beam", NULL, 0, methods,
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_ctc_beam", NULL, 0, methods,
                                     NULL, NULL, NULL, NULL};
-PyMODINIT_FUNC PyInit__beam(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit__ctc_beam(void) { return PyModule_Create(&module); }
