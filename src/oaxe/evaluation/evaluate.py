@@ -65,7 +65,6 @@ def evaluate(
     """Compute every metric that is defined for an output; notes say why one is missing.
 
     Args:
-        references: the test set.
         hypotheses: files of translations, ``NAME=path`` or ``path``.
         models: models that translate now, given alike.
     """
@@ -89,8 +88,14 @@ def evaluate(
     for name, translator in translators.items():
         _check_direction(name, translator.languages, references)
     outputs = [read_output(name, path, references) for name, path in files.items()]
+    console = console or Console(quiet=True)
     for name, translator in translators.items():
-        outputs.append(_translate(name, paths[name], translator, references, options, console))
+        console.print(f"{name}: translating {len(references):,} sentences")
+        target, wanted = translator.languages[1], references.language
+        if target and wanted and target != wanted:
+            console.print(f"warning: {name} translates into {target}, references are {wanted}")
+        sources, tokens = references.sources or [], options.batch_tokens
+        outputs.append(translate(name, paths[name], translator, sources, tokens, options.bf16))
     found = {output.name: _measure(output, references, options, lm) for output in outputs}
     _compare(found, outputs, references, baseline, options)
     report = {
@@ -125,23 +130,6 @@ def _check_direction(name: str, its: tuple[str, str], references: References) ->
     if its[0] != its[1] and (source == its[1] or target == its[0]):
         check_direction(name, its, text, (source, target if target != source else ""))
     warn_of_target(references.sources or (), its, text)
-
-
-def _translate(
-    name: str,
-    path: str,
-    translator: Translator,
-    references: References,
-    options: Options,
-    console: Console | None,
-) -> Output:
-    target, language = translator.languages[1], references.language
-    if console is not None:
-        console.print(f"{name}: translating {len(references):,} sentences")
-        if target and language and target != language:
-            console.print(f"warning: {name} translates into {target}, references are {language}")
-    sources = references.sources or []
-    return translate(name, path, translator, sources, options.batch_tokens, options.bf16)
 
 
 def _measure(
