@@ -176,7 +176,7 @@ def attack(
     start = time.perf_counter()
     code = process.wait(60)
     for name, tally in tallies.items():
-        report.console.print(f"{name}: {tally.shown()}", highlight=False)
+        report.console.print(f"{name}: {tally.shown()}")
     columns: dict[str, dict[str, float]] = {
         "answers": {name: sum(t.statuses.values()) for name, t in tallies.items()}
     }
@@ -184,7 +184,7 @@ def attack(
     columns |= {unit: {n: found[unit] for n, found in idle.items()} for unit in idle["before"]}
     report.add("attacks", {}, columns)
     ended = time.perf_counter() - start
-    report.console.print(f"ended with {code}, {ended:.1f} s after the last answer", highlight=False)
+    report.console.print(f"ended with {code}, {ended:.1f} s after the last answer")
     for name, tally in tallies.items():
         complain(name, tally)
     if code != 0:

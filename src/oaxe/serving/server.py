@@ -78,7 +78,7 @@ def serve(service: Service, *, host: str, port: int, console: Console) -> None:
     gc.collect()
     gc.freeze()  # what is there stays: to look through it again and again takes time
     said = f"{endpoint.url}, Ctrl-C stops it"
-    unanswered = endpoint.run(lambda: console.print(said, highlight=False))
+    unanswered = endpoint.run(lambda: console.print(said))
     gc.unfreeze()
     if unanswered:
         requests = "1 request was" if unanswered == 1 else f"{unanswered} requests were"
