@@ -113,6 +113,13 @@ def test_costs_near_the_end_of_float64() -> None:
     assert column[1].tolist() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(40, 5), (5, 40)])
+def test_rectangular_costs_near_the_end_of_float64(rows: int, columns: int) -> None:
+    cost = 1e308 * torch.randn(20, rows, columns, dtype=torch.float64).clamp(-1.5, 1.5)
+    for ours, one in zip(oaxe.linear_assignment(cost), cost, strict=True):
+        assert_least(ours, 2.0**-60 * one, list(range(columns)))  # exact, and sums are finite
+
+
 def test_not_contiguous_and_requires_grad() -> None:
     cost = torch.randn(4, 6, 6, requires_grad=True)
     flipped = cost.transpose(1, 2)

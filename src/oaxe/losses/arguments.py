@@ -76,7 +76,7 @@ def _warn_of_probabilities(logits: Tensor) -> None:
     if logits.device.type != "cpu" or logits.stride(-1) == 0 or logits.shape[-1] < 2:
         return  # the linear losses pass a view without values
     first = logits.detach()[:1, :1].flatten().float()
-    if len(first) and bool((first > 0).all()) and abs(float(first.sum()) - 1) < 1e-3:
+    if abs(float(first.sum()) - 1) < 1e-3 and bool((first > 0).all()):
         warnings.warn(
             "logits sum to 1 in their first row, as probabilities do; the loss takes what comes "
             "before the softmax, or log-probabilities",
