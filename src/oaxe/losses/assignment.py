@@ -213,15 +213,15 @@ def _solve_with_c(cost: Tensor, mask: Tensor | None, by_column: bool) -> tuple[T
 @cache
 def _say_once() -> None:
     warnings.warn(
-        "oaxe is installed without its compiled part: scipy solves assignments on the CPU, about "
-        "five times slower. Install a wheel, or a C compiler and then oaxe again"
+        "oaxe is installed without its compiled part: scipy solves assignments on the CPU, 5 to "
+        "30 times slower. Install a wheel, or a C compiler and then oaxe again"
         " (pip install --force-reinstall --no-deps --no-cache-dir)",
         stacklevel=2,
     )
 
 
 def _solve_with_scipy(cost: Tensor, mask: Tensor | None, by_column: bool) -> tuple[Tensor, int]:
-    """The same answers, about five times slower."""
+    """The same answers, 5 to 30 times slower."""
     import numpy as np
     from scipy.optimize import linear_sum_assignment
 
