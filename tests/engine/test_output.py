@@ -1,5 +1,8 @@
 """The output layer in int8: the same words on every path, as whole numbers say."""
 
+from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -12,6 +15,7 @@ from oaxe.engine.output import (
     REACH,
     FloatOutput,
     Int8Output,
+    compute_alone,
     pack,
     quantised_states,
     unpack,
@@ -133,3 +137,20 @@ def test_int8_is_close_to_float32() -> None:
 def test_without_the_compiled_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "_output", None)
     assert output.paths() == ["numpy"]
+
+
+@pytest.mark.skipif(PATHS[0] == "numpy", reason="numpy has threads of its own")
+def test_a_thread_with_a_pass_of_its_own_shares_no_layer() -> None:
+    rng = np.random.default_rng(6)
+    layer = of(*random_table(rng, 200, 32), 2, PATHS[0])
+    hidden = rng.normal(size=(9, 32)).astype(np.float32)
+    with (
+        ThreadPoolExecutor(1, initializer=compute_alone) as passes,
+        mock.patch.object(layer, "_pool", wraps=layer._pool) as pool,
+    ):
+        words, log_probs = passes.submit(layer.likeliest, hidden, [1]).result(20)
+        assert not pool.map.called
+        both_words, both_log_probs = layer.likeliest(hidden, [1])
+        assert pool.map.called
+    np.testing.assert_array_equal(words, both_words)
+    np.testing.assert_allclose(log_probs, both_log_probs, atol=1e-5)

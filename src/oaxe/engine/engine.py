@@ -14,7 +14,7 @@ import numpy as np
 
 from oaxe.engine.checks import DECODINGS as DECODINGS
 from oaxe.engine.checks import check_config, check_threads, load_tables
-from oaxe.engine.output import FloatOutput, Int8Output
+from oaxe.engine.output import FloatOutput, Int8Output, compute_alone
 from oaxe.engine.passes import shared
 from oaxe.engine.search import (
     MOST_RATIO,
@@ -104,7 +104,7 @@ class Engine:
         self.precision = config["precision"]
         self.sha256 = [config["sha256"][name] for name in FILES]
         self.threads = threads or available_threads()
-        self._pool = ThreadPoolExecutor(self.threads, "passes")
+        self._pool = ThreadPoolExecutor(self.threads, "passes", compute_alone)
         self.tables = load_tables(folder / TABLES, config)
         tokens = self.tables["tokens"]
         self.output: FloatOutput | Int8Output = FloatOutput(tokens)

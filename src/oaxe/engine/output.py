@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
 from itertools import pairwise
+from threading import local
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,13 @@ PANEL, ROWS = 64, 4  # words and positions that the C code takes at a time
 ENOUGH = 2**27  # products that are worth several threads: about half a millisecond of one
 AT_ONCE = 2**24  # logits in memory, where there is no C code
 NEVER = np.float32(-1e30)  # the logit of what may not be predicted
+
+THIS_THREAD = local()
+
+
+def compute_alone() -> None:
+    """In this thread share no output layer with others: they have passes of their own."""
+    THIS_THREAD.is_alone = True
 
 
 class Output:
@@ -93,7 +101,7 @@ class Int8Output(Output):
         packed: ``(blocks, dim / NUMBERS, WORDS, NUMBERS)``, of :func:`pack`.
         scale: ``(vocab,)``.
         sums: ``(vocab,)``: of the numbers of each word.
-        threads: that share the words.
+        threads: that share the words, unless :func:`compute_alone` was called.
         path: of the C code; None: the best that the processor has, or numpy.
     """
 
@@ -142,7 +150,8 @@ class Int8Output(Output):
             _output.likeliest(self.path, *arrays, *sizes, *panels)
             return tuple(found[:n_rows] for found in (top, word, peak, total, aside))
 
-        if len(self._shares) == 1 or n_rows * self.packed.size < ENOUGH:
+        alone = getattr(THIS_THREAD, "is_alone", False) or len(self._shares) == 1
+        if alone or n_rows * self.packed.size < ENOUGH:
             shares = [best_of((0, self._shares[-1][1]))]
         else:
             shares = list(self._pool.map(best_of, self._shares))
