@@ -53,6 +53,8 @@ def appears_whole(path: Path, *, alone: bool = True) -> Iterator[BinaryIO]:
             error.filename = str(path)  # what the user knows
         if not alone:
             part.unlink(missing_ok=True)
+            if isinstance(error, FileNotFoundError) and path.parent.is_dir():  # such as /proc/1
+                raise UserError(f"cannot write {path}: its folder takes no new files") from None
         raise
 
 
