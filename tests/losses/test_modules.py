@@ -38,7 +38,8 @@ def test_module_equals_function(
 
 
 def test_module_of_a_graph() -> None:
-    logits, links, target = torch.randn(3, 6, 9), torch.randn(3, 6, 6), torch.randint(8, (3, 4))
+    logits, target = torch.randn(3, 6, 9), torch.randint(8, (3, 4))
+    links = torch.randn(3, 6, 6).log_softmax(2)
     mask = torch.arange(6) < torch.tensor([[6], [5], [3]])
     for options in ({}, {"zero_infinity": True, "ignore_index": 3, "reduction": "none"}):
         loss: Any = oaxe.DAGLoss(**options)  # type: ignore[arg-type]
