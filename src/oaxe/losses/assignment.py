@@ -214,7 +214,7 @@ def _solve_with_c(cost: Tensor, mask: Tensor | None, by_column: bool) -> tuple[T
 def _say_once() -> None:
     warnings.warn(
         "oaxe is installed without its compiled part: scipy solves assignments on the CPU, 5 to "
-        "30 times slower. Install a wheel, or a C compiler and then oaxe again"
+        "30 times slower. Install a wheel that has it, or a C compiler and then oaxe again"
         " (pip install --force-reinstall --no-deps --no-cache-dir)",
         stacklevel=2,
     )

@@ -178,7 +178,7 @@ def log_add(a: float, b: float) -> float:
 def say_once() -> None:
     warnings.warn(
         "oaxe is installed without its compiled part: beam search is in Python, twenty times "
-        "slower. Install a wheel, or a C compiler and then oaxe again (pip install "
+        "slower. Install a wheel that has it, or a C compiler and then oaxe again (pip install "
         "--force-reinstall --no-deps --no-cache-dir)",
         stacklevel=2,
     )
