@@ -192,8 +192,9 @@ def _say_once() -> None:
     slower = "numpy multiplies in int8, slower"
     if _output is None:
         message = (
-            f"oaxe is installed without its compiled part: {slower}. Install a wheel, or a C "
-            "compiler and then oaxe again (pip install --force-reinstall --no-deps --no-cache-dir)"
+            f"oaxe is installed without its compiled part: {slower}. Install a wheel that has it, "
+            "or a C compiler and then oaxe again (pip install --force-reinstall --no-deps "
+            "--no-cache-dir)"
         )
     else:
         message = f"oaxe multiplies with AVX2 or NEON, which this processor lacks: {slower}"
