@@ -5,6 +5,7 @@ more of these calls.
 """
 
 import inspect
+import math
 from collections import Counter
 from collections.abc import Callable
 from functools import cache, partial
@@ -295,7 +296,7 @@ def odd_call(name: str, seed: int) -> Call:
     tensors = {"logits": logits, "target": odd_layout(pick, target)}
     links = torch.zeros(batch, length, length, dtype=torch.float64)
     if name.startswith("dag"):
-        links = -torch.rand(batch, length, length)
+        links = -torch.rand(batch, length, length) - math.log(max(1, length))  # together at most 1
         links = links.masked_fill(torch.rand(links.shape) < pick([0.0, 0.3]), -torch.inf)
         if name == "dag_ngram":  # wants them to add up to one
             later = torch.ones(length, length).triu(1).bool() & mask.unsqueeze(1)
