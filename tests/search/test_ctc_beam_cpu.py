@@ -15,6 +15,7 @@ from oaxe.search.ctc_beam_cpu import How, Labels, prefix_beam
 from oaxe.search.ngram_table import NGramTable
 from oaxe.search.ngrams import Fluency, LanguageModel
 from oaxe.search.one_pass import hypotheses
+from oaxe.support.extras import warn_not_compiled
 from oaxe.text.symbols import BLANK
 from tests.search.fluency import small_ngrams
 from tests.search.test_ctc_beam import random_positions
@@ -26,7 +27,7 @@ KINDS = ["C", "Python"] if find_spec("oaxe.search._ctc_beam") else ["Python"]
 def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "Python":
         monkeypatch.setattr(ctc_beam_cpu, "_ctc_beam", None)
-        monkeypatch.setattr(ctc_beam_cpu, "say_once", lambda: None)
+        monkeypatch.setattr(ctc_beam_cpu, "warn_not_compiled", lambda instead: None)
 
 
 def one_behind_the_other(positions: Positions) -> Labels:
@@ -110,7 +111,7 @@ def test_tables_are_language_models(order: int) -> None:
 
 def test_says_once_that_it_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctc_beam_cpu, "_ctc_beam", None)
-    ctc_beam_cpu.say_once.cache_clear()
+    warn_not_compiled.cache_clear()
     positions = one_behind_the_other(random_positions(3))
     with pytest.warns(UserWarning, match="in Python"):
         prefix_beam(positions, np.array([3]), How(2))

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from oaxe.search import ctc_beam_cpu, graph, graph_beam, graph_beam_cpu
+from oaxe.search import graph, graph_beam, graph_beam_cpu
 from oaxe.search.graph_beam_cpu import Graph, How, prefix_beam
 from oaxe.search.hypothesis import Hypothesis
 from oaxe.search.ngram_table import NGramTable
 from oaxe.search.ngrams import Fluency, LanguageModel
 from oaxe.search.one_pass import hypotheses
+from oaxe.support.extras import warn_not_compiled
 from tests.search.fluency import fluency_of, small_ngrams
 from tests.search.test_graph import ALL, all_texts, random_graph
 
@@ -29,7 +30,7 @@ def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 def without_c(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_beam_cpu, "_graph_beam", None)
-    monkeypatch.setattr(graph_beam_cpu, "say_once", lambda: None)
+    monkeypatch.setattr(graph_beam_cpu, "warn_not_compiled", lambda instead: None)
 
 
 def on_cpu(of: graph.Graph) -> Graph:
@@ -204,7 +205,7 @@ def test_long_graphs_do_not_vanish() -> None:
 
 def test_says_once_that_it_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_beam_cpu, "_graph_beam", None)
-    ctc_beam_cpu.say_once.cache_clear()
+    warn_not_compiled.cache_clear()
     given = on_cpu(random_graph(4))
     with pytest.warns(UserWarning, match="beam search is in Python"):
         prefix_beam(given, How(2))

@@ -121,7 +121,7 @@ def _find(path: str | Path) -> Path:
     if not folder.is_dir():
         if folder.parent != Path() and folder.parent.is_dir():
             raise UserError(f"there is no folder {path}; give one of those in {folder.parent}")
-        if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", str(path)):
+        if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", str(path)):
             raise UserError(
                 f"there is no folder {path}; check the path, or give a name on the Hugging Face "
                 "hub, such as owner/model"
@@ -222,11 +222,6 @@ def download(name: str, revision: str | None = None) -> Path:
 
     if Path(name).is_dir():
         raise UserError(f"{name} is a folder here, which has no revisions; leave out `revision`")
-    if "/" not in name:
-        raise UserError(
-            f"there is no folder {name} here; check the path, or give the name of a model on the "
-            "Hugging Face hub, such as owner/model"
-        )
     patterns = [*FILES, *EXPORTED, f"{NGRAMS}/*"]
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oaxe.support.extras import warn_not_compiled
+
 try:
     from oaxe.engine import _output
 except ImportError:  # no C compiler
@@ -191,14 +193,10 @@ class Int8Output(Output):
 def _say_once() -> None:
     slower = "numpy multiplies in int8, slower"
     if _output is None:
-        message = (
-            f"oaxe is installed without its compiled part: {slower}. Install a wheel that has it, "
-            "or a C compiler and then oaxe again (pip install --force-reinstall --no-deps "
-            "--no-cache-dir)"
-        )
+        warn_not_compiled(slower)
     else:
         message = f"oaxe multiplies with AVX2 or NEON, which this processor lacks: {slower}"
-    warnings.warn(message, stacklevel=2)
+        warnings.warn(message, stacklevel=2)
 
 
 def paths() -> list[str]:

@@ -4,9 +4,8 @@ In C, or where that was not compiled in Python, which takes twenty times as long
 """
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from oaxe.search.hypothesis import Hypothesis, Positions
 from oaxe.search.ngram_table import NGramTable
+from oaxe.support.extras import warn_not_compiled
 from oaxe.text.symbols import BLANK, BOS, EOS
 
 try:
@@ -50,7 +50,7 @@ def prefix_beam(labels: Labels, lengths: NDArray[np.int64], how: How) -> list[li
         for a, b in pairwise([0, *ends.tolist()])
     ]
     if _ctc_beam is None:
-        say_once()
+        warn_not_compiled("beam search is in Python, twenty times slower")
     found = _in_c(labels, ends, how) if _ctc_beam else [_in_python(part, how) for part in parts]
     return [
         [
@@ -172,13 +172,3 @@ def _score(text: tuple[int, ...], prefix: Prefix, bonus: float) -> float:
 
 def log_add(a: float, b: float) -> float:
     return max(a, b) + math.log1p(math.exp(-abs(a - b)))
-
-
-@cache
-def say_once() -> None:
-    warnings.warn(
-        "oaxe is installed without its compiled part: beam search is in Python, twenty times "
-        "slower. Install a wheel that has it, or a C compiler and then oaxe again (pip install "
-        "--force-reinstall --no-deps --no-cache-dir)",
-        stacklevel=2,
-    )

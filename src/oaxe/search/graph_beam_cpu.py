@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oaxe.search.ctc_beam_cpu import say_once
 from oaxe.search.hypothesis import Hypothesis, Positions
 from oaxe.search.ngram_table import NGramTable
+from oaxe.support.extras import warn_not_compiled
 from oaxe.text.symbols import BOS, EOS
 
 try:
@@ -72,7 +72,7 @@ Found = Iterable[tuple[list[int], list[int], float, float]]  # text, path, score
 def prefix_beam(graph: Graph, how: How) -> list[list[Hypothesis]]:
     """Of each graph up to ``how.beam`` translations, best first."""
     if _graph_beam is None:
-        say_once()
+        warn_not_compiled("beam search is in Python, twenty times slower")
     search = _in_c if _graph_beam else _in_python
     found = list[list[Hypothesis]]()
     for words, log_probs, links, last, limit in zip(*graph, strict=True):

@@ -1,5 +1,7 @@
-"""The extras of this package: which optional module comes with which of them."""
+"""What may be missing of this package: extras by their modules, and the compiled part."""
 
+import warnings
+from functools import cache
 from importlib.util import find_spec
 
 from oaxe.support.errors import UserError
@@ -46,3 +48,13 @@ def require_extra(extra: str, feature: str, *modules: str) -> None:
     needed = set(modules or EXTRAS[extra]) - DISPENSABLE
     if any(find_spec(module) is None for module in needed):
         raise UserError(f'{feature} needs: pip install "oaxe[{extra}]"')
+
+
+@cache
+def warn_not_compiled(instead: str) -> None:
+    """Say once what is done without the compiled part of this package."""
+    warnings.warn(
+        f"oaxe is installed without its compiled part: {instead}. Install a wheel that has it, or "
+        "a C compiler and then oaxe again (pip install --force-reinstall --no-deps --no-cache-dir)",
+        stacklevel=2,
+    )
