@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -182,3 +182,21 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     """Bit for bit."""
     return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
+
+
+def end_despite_kills(
+    work: Callable[..., object], given: tuple[Any, ...], *, kills: int, longest: float
+) -> None:
+    """Start the work again and again, killed after up to ``longest`` seconds; at last not."""
+    rng, killed, exitcode = random.Random(os.getpid()), 0, None  # other moments every time
+    while exitcode != 0:
+        process = FORKS.Process(target=work, args=given)
+        process.start()
+        process.join(rng.uniform(0, longest) if killed < kills else None)
+        if process.is_alive():
+            process.kill()
+            process.join()
+            killed += 1
+        exitcode = process.exitcode
+        assert exitcode in (0, -signal.SIGKILL)
+    assert killed > 0

@@ -40,7 +40,15 @@ from oaxe.text.symbols import EOS, LENGTH, MASK
 from oaxe.training.ranks import Ranks
 from tests.cli import printed
 from tests.models import emphasise, micro
-from tests.runs import FORKS, dying_at_sync, free_port, make_data, settings_of, train_small
+from tests.runs import (
+    FORKS,
+    dying_at_sync,
+    end_despite_kills,
+    free_port,
+    make_data,
+    settings_of,
+    train_small,
+)
 
 ok = partial(printed, app)
 WORDS = ["the", "a", "dog", "man", "boat", "red", "old", "green", "runs", "over", "near", "rain"]
@@ -247,17 +255,7 @@ def test_killed_at_random_moments(teacher: Path, source: Path, tmp_path: Path) -
     began = time.monotonic()
     run(tmp_path / "once", teacher, source)
     whole = time.monotonic() - began
-    rng, kills, exitcode = random.Random(os.getpid()), 0, None
-    while exitcode != 0:
-        process = FORKS.Process(target=_work, args=(tmp_path / "out", teacher, source, 0))
-        process.start()
-        process.join(rng.uniform(0, 0.4 * whole) if kills < 8 else None)
-        if process.is_alive():
-            process.kill()
-            process.join()
-            kills += 1
-        exitcode = process.exitcode
-    assert kills > 0
+    end_despite_kills(_work, (tmp_path / "out", teacher, source, 0), kills=8, longest=0.4 * whole)
     assert files(tmp_path / "out") == files(tmp_path / "once")
 
 

@@ -2,9 +2,7 @@
 
 import io
 import json
-import os
 import random
-import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,7 +26,7 @@ from oaxe.support.errors import UserError
 from oaxe.text.lines import Pair, read_lines
 from oaxe.training import trainer
 from tests.pipeline.small import make_small
-from tests.runs import FORKS
+from tests.runs import FORKS, end_despite_kills
 
 WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
 NAMES = [
@@ -179,24 +177,14 @@ def ended(out: Path) -> dict[str, bytes]:
 
 
 def test_a_build_that_is_killed_at_random_moments(tmp_path: Path) -> None:
-    asked, rng = asked_for(write_text(tmp_path)), random.Random(os.getpid())
+    asked = asked_for(write_text(tmp_path))
     began = time.monotonic()
     once = FORKS.Process(target=_build, args=(tmp_path / "once", asked))
     once.start()
     once.join()
-    whole, kills, exitcode = time.monotonic() - began, 0, None
+    whole = time.monotonic() - began
     assert once.exitcode == 0
-    while exitcode != 0:
-        process = FORKS.Process(target=_build, args=(tmp_path / "out", asked))
-        process.start()
-        process.join(rng.uniform(0, 0.3 * whole) if kills < 4 else None)
-        if process.is_alive():
-            process.kill()
-            process.join()
-            kills += 1
-        exitcode = process.exitcode
-        assert exitcode in (0, -signal.SIGKILL)
-    assert kills > 0
+    end_despite_kills(_build, (tmp_path / "out", asked), kills=4, longest=0.3 * whole)
     left, wanted = ended(tmp_path / "out"), ended(tmp_path / "once")
     assert len(wanted) > 15
     assert left.keys() == wanted.keys()
